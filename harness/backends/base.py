@@ -1,0 +1,210 @@
+"""What an engine must be able to do. Knows no engine, no suite and no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True, slots=True)
+class Speculate:
+    """How a variant speculates.
+
+    Attributes:
+        kind: none | prompt_lookup | draft_model.
+        ngram: Longest n-gram that prompt lookup matches.
+        tokens: Tokens drafted per step at most.
+        draft_path: GGUF of the draft model.
+        draft_digest: sha256 of that file, hex.
+    """
+
+    kind: Literal["none", "prompt_lookup", "draft_model"] = "none"
+    ngram: int = 3
+    tokens: int = 8
+    draft_path: str | None = None
+    draft_digest: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSpec:
+    """Everything that decides what an engine does: resolved, with no 'auto' left. Its hash is the variant's identity.
+
+    Attributes:
+        model_path, model_digest: The GGUF file and the sha256 of its bytes (the path is not part of the identity).
+        weights: Label of the weight precision, e.g. "q4_0".
+        kv: Precision of the key-value cache: f16 | q8_0 | q4_0 ...
+        flash_attention: On or off, the same for scoring and generating.
+        threads: Engine threads.
+        batch, ubatch: Logical and physical batch, tokens.
+        ctx: Context window, tokens.
+        gpu_layers: Layers to place on a GPU.
+        chat_template: Whether prompts that are chats are rendered with the model's template.
+        extra: Settings of other backends.
+    """
+
+    backend: str
+    model_path: str
+    model_digest: str
+    weights: str
+    kv: str = "f16"
+    flash_attention: bool = False
+    threads: int = 1
+    batch: int = 512
+    ubatch: int = 512
+    ctx: int = 4096
+    gpu_layers: int = 0
+    chat_template: bool = False
+    speculate: Speculate = Speculate()
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class BackendInfo:
+    """What was actually loaded. ``placement`` is read back from the engine, not echoed from the settings."""
+
+    engine: str
+    engine_version: str
+    model_name: str
+    architecture: str
+    n_params: int
+    n_vocab: int
+    n_ctx: int
+    n_ctx_train: int
+    n_layers: int
+    weight_bytes: int
+    draft_weight_bytes: int
+    kv_bytes: int
+    kv_bytes_per_token: int
+    active_bytes_per_token: int
+    adds_bos: bool
+    has_chat_template: bool
+    threads: int
+    placement: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreRequest:
+    """Log-likelihood of ``continuation`` after ``context``; both token ids, both non-empty."""
+
+    context: tuple[int, ...]
+    continuation: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreResult:
+    """Sum of natural-log probabilities of the continuation's tokens.
+
+    ``finite`` is False where a logit was NaN or infinite; then ``logprob`` must not be used.
+    """
+
+    logprob: float
+    is_greedy: bool
+    n_tokens: int
+    finite: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateRequest:
+    """One generation.
+
+    Attributes:
+        prompt: Token ids, with BOS exactly once where the model wants one.
+        max_tokens: Cap on generated tokens.
+        temperature: 0 is greedy.
+        top_p, top_k: Sampling limits; ignored when greedy.
+        seed: Of the sampler.
+        stop: Texts that end the generation; the text before the first is kept.
+        ignore_eos: Go on past end tokens until ``max_tokens`` (speed trials, equal length for all).
+        margins: Also return the difference of the top two log-probabilities at each step (greedy only).
+    """
+
+    prompt: tuple[int, ...]
+    max_tokens: int
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    seed: int = 0
+    stop: tuple[str, ...] = ()
+    ignore_eos: bool = False
+    margins: bool = False
+
+
+@dataclass(slots=True)
+class Emission:
+    """Tokens that reached the host together: 1 without speculation, accepted + 1 with it."""
+
+    tokens: list[int]
+    margins: list[float] | None = None
+
+
+@dataclass(slots=True)
+class GenerateEnd:
+    """Last value of a generation's iterator.
+
+    Attributes:
+        finish_reason: "stop" (end token or stop text) | "length" | "nonfinite".
+        drafted, accepted, verify_steps: Counters of speculation; None where the variant does not speculate.
+        text: Text of all tokens emitted, cut at the stop text.
+    """
+
+    finish_reason: str
+    text: str
+    drafted: int | None = None
+    accepted: int | None = None
+    verify_steps: int | None = None
+    draft_s: float | None = None
+    verify_s: float | None = None
+
+
+class Backend(Protocol):
+    """One loaded variant. Single-threaded; lives in the worker process."""
+
+    def load(self, spec: EngineSpec) -> BackendInfo:
+        """Load the model (and the draft); after this the engine is ready. Raises InputError with the reason."""
+        ...
+
+    def tokenize(self, text: str, *, special: bool = False, bos: bool = False) -> list[int]:
+        """Token ids. ``bos`` adds BOS only where the model wants one and the text has none yet."""
+        ...
+
+    def detokenize(self, tokens: Sequence[int]) -> bytes:
+        """UTF-8 bytes of the tokens (may end inside a character)."""
+        ...
+
+    def render_chat(self, messages: Sequence[Mapping[str, str]]) -> str:
+        """The model's chat template applied, generation prompt added. InputError where it has none."""
+        ...
+
+    def score(self, requests: Sequence[ScoreRequest], on_result: Callable[[int, ScoreResult], None]) -> None:
+        """Score all, in any order, calling ``on_result(index, result)`` as each is known. Results do not depend on order."""
+        ...
+
+    def score_at_depths(self, document: Sequence[int], probes: Sequence[tuple[int, ScoreRequest]], on_result: Callable[[int, ScoreResult], None]) -> None:
+        """Score probes that see only the first ``depth`` tokens of the document.
+
+        ``probes[i] = (depth, request)``: the context of probe i is document[:depth] + request.context.
+        The document is evaluated once; probes fork from its cache.
+        """
+        ...
+
+    def generate(self, request: GenerateRequest) -> Iterator[Emission | GenerateEnd]:
+        """Stream emissions as soon as their tokens are on the host; the last value is a GenerateEnd.
+
+        Each call starts from an empty cache: nothing of an earlier request is reused.
+        """
+        ...
+
+    def logits(self, tokens: Sequence[int], *, batch: int | None = None) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
+        """Logits over the full vocabulary at every position, in chunks ``(first position, array (m, n_vocab))``.
+
+        ``batch`` limits the micro-batch (noise floor). Memory stays bounded by one chunk.
+        """
+        ...
+
+    def close(self) -> None:
+        """Free the engine."""
+        ...

@@ -1,0 +1,146 @@
+"""The llama.cpp backend: one loaded variant behind the ``Backend`` protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from harness.backends.base import BackendInfo, Emission, EngineSpec, GenerateEnd, GenerateRequest, ScoreRequest, ScoreResult
+from harness.backends.llama_cpp import generate, load, score
+from harness.backends.llama_cpp.draft import Drafter, LookupDrafter, ModelDrafter
+from harness.backends.llama_cpp.library import Context
+from harness.backends.llama_cpp.vocab import Vocab, require_same
+from harness.errors import InputError
+
+T = TypeVar("T")
+
+
+class LlamaCppBackend:
+    """One model file with its contexts: one to generate, one to score (made on first use), one for a draft."""
+
+    def __init__(self) -> None:
+        self._models: list[load.Model] = []
+        self._contexts: list[Context] = []
+        self._scorer: score.Scorer | None = None
+        self._drafter: Drafter | None = None
+        self._request: object = None  # whose tokens are in the contexts
+
+    def load(self, spec: EngineSpec) -> BackendInfo:
+        """Load the model, the draft where there is one, and the generating context."""
+        self.close()
+        load.check(spec)
+        try:
+            return self._load(spec)
+        except BaseException:
+            self.close()
+            raise
+
+    def _load(self, spec: EngineSpec) -> BackendInfo:
+        self._spec = spec
+        self._model = load.open_model(spec.model_path, spec.gpu_layers)
+        self._models.append(self._model)
+        drafts = spec.speculate.tokens if spec.speculate.kind != "none" else 0
+        if drafts and not self._model.can_roll_back:
+            raise InputError(f"speculate: {self._model.header.architecture} keeps a recurrent state, which cannot be rolled back; set speculate: none")
+        self._generating = self._context(self._model, outputs=drafts + 1)
+        draft = self._load_draft(spec) if spec.speculate.kind == "draft_model" else None
+        if spec.speculate.kind == "prompt_lookup":
+            self._drafter = LookupDrafter(spec.speculate.ngram, drafts)
+        return load.describe(spec, self._model, draft, self._generating)
+
+    def _load_draft(self, spec: EngineSpec) -> load.Model:
+        if not spec.speculate.draft_path:
+            raise InputError("speculate.draft_path: none; a draft model needs its GGUF file")
+        draft = load.open_model(spec.speculate.draft_path, spec.gpu_layers)
+        self._models.append(draft)
+        require_same(self._model.vocab, draft.vocab, f"draft {spec.speculate.draft_path}")
+        if not draft.can_roll_back:
+            raise InputError(f"speculate: the draft's {draft.header.architecture} keeps a recurrent state, which cannot be rolled back; use another draft")
+        self._drafter = ModelDrafter(self._context(draft, outputs=1), spec.speculate.tokens)
+        return draft
+
+    def _context(self, model: load.Model, *, outputs: int = 0, n_seq: int = 1, n_ctx: int | None = None) -> Context:
+        context = load.new_context(model, self._spec, n_ctx=n_ctx or self._spec.ctx, n_seq=n_seq, outputs=outputs)
+        self._contexts.append(context)
+        return context
+
+    @property
+    def _vocab(self) -> Vocab:
+        if not self._models:
+            raise RuntimeError("load() comes first")
+        return self._model.vocab
+
+    def tokenize(self, text: str, *, special: bool = False, bos: bool = False) -> list[int]:
+        """Token ids; see ``Vocab.tokenize``."""
+        return self._vocab.tokenize(text, special=special, bos=bos)
+
+    def detokenize(self, tokens: Sequence[int]) -> bytes:
+        """UTF-8 bytes of the tokens."""
+        return self._vocab.detokenize(tokens)
+
+    def render_chat(self, messages: Sequence[Mapping[str, str]]) -> str:
+        """The model's chat template applied."""
+        return self._vocab.render_chat(messages)
+
+    def generate(self, request: GenerateRequest) -> Iterator[Emission | GenerateEnd]:
+        """Stream emissions; the last value is a GenerateEnd. Faults of the request are raised at once."""
+        vocab = self._vocab
+        generate.check(request, vocab, self._spec.ctx)
+        if self._drafter is None:
+            stream = generate.generate_plain(self._generating, vocab, request)
+        else:
+            stream = generate.generate_speculative(self._generating, vocab, request, self._drafter)
+        return self._guarded(stream)
+
+    def _guarded(self, stream: Iterator[T]) -> Iterator[T]:
+        """Refuse to go on once another request has taken the caches."""
+        mine = self._request = object()
+        for value in stream:
+            yield value
+            if self._request is not mine:
+                raise RuntimeError("another request was started on this engine; finish one before the next")
+
+    def _scoring(self) -> score.Scorer:
+        """The scoring context, made on first use. It has cells to spare, so that branches fit beside a full context."""
+        if self._scorer is None:
+            step = min(self._spec.batch, self._spec.ubatch)
+            context = self._context(self._model, n_seq=score.SEQUENCES, n_ctx=self._spec.ctx + step)
+            self._scorer = score.Scorer(context, step, can_roll_back=self._model.can_roll_back)
+        return self._scorer
+
+    def _score(self, groups: Iterator[score.Group], on_result: Callable[[int, ScoreResult], None]) -> None:
+        self._request = object()
+        self._scoring().run(groups, on_result)
+
+    def score(self, requests: Sequence[ScoreRequest], on_result: Callable[[int, ScoreResult], None]) -> None:
+        """Score all; see ``harness.backends.llama_cpp.score``."""
+        score.check([(0, request) for request in requests], self._spec.ctx, self._vocab.size)
+        self._score(score.groups_of(requests), on_result)
+
+    def score_at_depths(self, document: Sequence[int], probes: Sequence[tuple[int, ScoreRequest]], on_result: Callable[[int, ScoreResult], None]) -> None:
+        """Score probes that see only the first ``depth`` tokens of the document, which is evaluated once."""
+        for i, (depth, _) in enumerate(probes):
+            if not 0 <= depth <= len(document):
+                raise InputError(f"probe {i}: depth {depth}; the document has {len(document)} tokens")
+        score.check(probes, self._spec.ctx, self._vocab.size)
+        self._score(score.groups_at_depths(document, probes), on_result)
+
+    def logits(self, tokens: Sequence[int], *, batch: int | None = None) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
+        """Logits at every position, a chunk of at most ``batch`` (or ubatch) positions at a time; arrays are copies."""
+        if not tokens or len(tokens) > self._spec.ctx:
+            raise InputError(f"logits of {len(tokens)} tokens; expected 1 to {self._spec.ctx}, the context size")
+        if batch is not None and batch < 1:
+            raise InputError(f"batch: {batch}; expected at least 1")
+        step = min(self._spec.batch, self._spec.ubatch, batch or len(tokens))
+        return self._guarded(self._scoring().logits(np.asarray(tokens, np.int32), step))
+
+    def close(self) -> None:
+        """Free contexts, then models."""
+        for context in self._contexts:
+            context.close()
+        for model in self._models:
+            model.close()
+        self._contexts, self._models, self._scorer, self._drafter = [], [], None, None

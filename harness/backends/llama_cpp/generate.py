@@ -1,0 +1,189 @@
+"""The generation loop, with and without speculation. Stamps nothing: it yields as soon as a token is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from time import perf_counter
+
+import numpy as np
+import numpy.typing as npt
+
+from harness.backends.base import Emission, GenerateEnd, GenerateRequest
+from harness.backends.llama_cpp.draft import Drafter
+from harness.backends.llama_cpp.library import Context, spans
+from harness.backends.llama_cpp.speculate import NonFinite, draw, greedy, margin, probabilities, verify_greedy, verify_sampled
+from harness.backends.llama_cpp.vocab import Vocab
+from harness.errors import InputError
+
+
+def check(request: GenerateRequest, vocab: Vocab, n_ctx: int) -> None:
+    """Raise InputError for a request that cannot be served whole."""
+    if not request.prompt:
+        raise InputError("prompt: no tokens; expected at least one")
+    if request.max_tokens < 1:
+        raise InputError(f"max_tokens: {request.max_tokens}; expected at least 1")
+    if len(request.prompt) + request.max_tokens > n_ctx:
+        raise InputError(
+            f"prompt of {len(request.prompt)} tokens + {request.max_tokens} to generate = {len(request.prompt) + request.max_tokens}; "
+            f"the context holds {n_ctx}; raise ctx or shorten them"
+        )
+    if min(request.prompt) < 0 or max(request.prompt) >= vocab.size:
+        raise InputError(f"prompt: token outside 0 to {vocab.size - 1}; tokenize it with this model")
+
+
+def prefill(context: Context, tokens: Sequence[int]) -> npt.NDArray[np.float32]:
+    """Evaluate a prompt into an emptied cache. Returns the logits after its last token."""
+    context.clear()
+    prompt = np.asarray(tokens, np.int32)
+    n = 0
+    for start, stop in spans(len(prompt), context.capacity):
+        n = context.put(0, prompt[start:stop], start)
+        context.want[n - 1] = stop == len(prompt)
+        context.decode(n)
+    return context.row(n - 1)
+
+
+class Chooser:
+    """Turns logits into tokens for one request."""
+
+    def __init__(self, request: GenerateRequest) -> None:
+        self.greedy = request.temperature <= 0
+        self.rng = np.random.default_rng(request.seed)
+        self._limits = (request.temperature, request.top_k, request.top_p)
+        self._margins: list[float] | None = [] if request.margins and self.greedy else None
+
+    def p(self, logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+        """The distribution that is sampled from."""
+        return probabilities(logits, *self._limits)
+
+    def __call__(self, logits: npt.NDArray[np.float32]) -> int:
+        """One token. Raises NonFinite."""
+        if not self.greedy:
+            return draw(self.p(logits), self.rng)
+        token = greedy(logits)
+        if self._margins is not None:
+            self._margins.append(margin(logits, token))
+        return token
+
+    def emission(self, tokens: list[int]) -> Emission:
+        """The tokens with their margins, which start anew."""
+        if self._margins is None:
+            return Emission(tokens)
+        margins, self._margins = self._margins[: len(tokens)], []
+        return Emission(tokens, margins)
+
+
+class Output:
+    """What was emitted, and when it is enough."""
+
+    def __init__(self, request: GenerateRequest, vocab: Vocab) -> None:
+        self._vocab, self._left, self._ignore_end = vocab, request.max_tokens, request.ignore_eos
+        self._stops = [text.encode() for text in request.stop if text]
+        self._window = max((len(stop) for stop in self._stops), default=0) - 1
+        self._tail = b""
+        self.tokens: list[int] = []
+
+    def take(self, tokens: list[int]) -> tuple[list[int], str | None]:
+        """Those of the tokens that belong to the output, and the reason to end, if any. An end token is not output."""
+        for i, token in enumerate(tokens):
+            if not self._ignore_end and self._vocab.is_end(token):
+                return tokens[:i], "stop"
+            self.tokens.append(token)
+            self._left -= 1
+            if self._stops and self._stopped(token):
+                return tokens[: i + 1], "stop"
+            if not self._left:
+                return tokens[: i + 1], "length"
+        return tokens, None
+
+    @property
+    def left(self) -> int:
+        """Tokens that may still be emitted."""
+        return self._left
+
+    def _stopped(self, token: int) -> bool:
+        text = self._tail + self._vocab.piece(token)
+        self._tail = text[-self._window :] if self._window else b""
+        return any(stop in text for stop in self._stops)
+
+    def text(self) -> str:
+        """Everything emitted, cut before the earliest stop text. Broken UTF-8 becomes U+FFFD."""
+        raw = self._vocab.detokenize(self.tokens)
+        found = [at for stop in self._stops if (at := raw.find(stop)) >= 0]
+        return raw[: min(found, default=len(raw))].decode("utf-8", errors="replace")
+
+
+def generate_plain(context: Context, vocab: Vocab, request: GenerateRequest) -> Iterator[Emission | GenerateEnd]:
+    """One token per decode."""
+    choose, out, reason = Chooser(request), Output(request, vocab), None
+    at = len(request.prompt)
+    try:
+        token = choose(prefill(context, request.prompt))
+        context.put(0, [0], 0)
+        context.want[0] = 1
+        while True:
+            tokens, reason = out.take([token])
+            if tokens:
+                yield choose.emission(tokens)
+            if reason:
+                break
+            context.token[0], context.pos[0] = token, at
+            context.decode(1)
+            at += 1
+            token = choose(context.row(0))
+    except NonFinite:
+        reason = "nonfinite"
+    yield GenerateEnd(reason or "length", out.text())
+
+
+def generate_speculative(context: Context, vocab: Vocab, request: GenerateRequest, drafter: Drafter) -> Iterator[Emission | GenerateEnd]:
+    """Draft, verify in one decode, keep what the target agrees with, and forget the rest.
+
+    Every decode of the target after the prompt counts as a verification, also where nothing was drafted, so that
+    tokens per verification are tokens per pass over the weights. The drafter reads the prompt before the first token
+    is emitted: that work is prompt work and shows in the time to first token.
+    """
+    choose, out, reason = Chooser(request), Output(request, vocab), None
+    end = GenerateEnd("length", "", drafted=0, accepted=0, verify_steps=0, draft_s=0.0, verify_s=0.0)
+    try:
+        token = choose(prefill(context, request.prompt))
+        drafter.start(request.prompt, choose)
+        tokens, reason = out.take([token])
+        if tokens:
+            yield choose.emission(tokens)
+        at = len(request.prompt)
+        while not reason:
+            emitted = _step(context, drafter, choose, end, token, at, out.left)
+            at += len(emitted)
+            token = emitted[-1]
+            tokens, reason = out.take(emitted)
+            if tokens:
+                yield choose.emission(tokens)
+    except NonFinite:
+        reason = "nonfinite"
+    end.finish_reason, end.text = reason or "length", out.text()
+    yield end
+
+
+def _step(context: Context, drafter: Drafter, choose: Chooser, end: GenerateEnd, token: int, at: int, left: int) -> list[int]:
+    """One draft and its verification: the tokens that follow ``token``, which sits at position ``at``."""
+    began = perf_counter()
+    drafts, q = drafter.draft(token, min(drafter.limit, left - 1))
+    drafted = perf_counter()
+    n = context.put(0, [token, *drafts], at)
+    context.want[:n] = 1
+    context.decode(n)
+    if choose.greedy:
+        emitted = verify_greedy(drafts, lambda i: choose(context.row(i)))
+    else:
+        emitted = verify_sampled(drafts, q, lambda i: choose.p(context.row(i)), choose.rng)
+    accepted = len(emitted) - 1
+    context.cut(0, at + 1 + accepted)
+    drafter.accepted(emitted)
+    done = perf_counter()
+    end.drafted = (end.drafted or 0) + len(drafts)
+    end.accepted = (end.accepted or 0) + accepted
+    end.verify_steps = (end.verify_steps or 0) + 1
+    end.draft_s = (end.draft_s or 0.0) + drafted - began
+    end.verify_s = (end.verify_s or 0.0) + done - drafted
+    return emitted

@@ -1,0 +1,139 @@
+"""Verbs that measure or prepare measuring: init, plan, sweep."""
+
+from __future__ import annotations
+
+import json as jsonlib
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness.cli import app, guarded, places
+from harness.errors import InputError
+
+PRESETS = "smoke, quick, standard or full"
+ConfigArg = Annotated[Path, typer.Argument(metavar="CONFIG", help="The configuration.", show_default=True)]
+PresetOption = Annotated[str, typer.Option(metavar="PRESET", help=f"How much to run: {PRESETS}.")]
+VariantOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="Only this variant, and the reference; may be given again. Default: all."),
+]
+SuiteOption = Annotated[
+    list[str] | None, typer.Option(metavar="NAME", help="Only this suite; may be given again. Default: all configured.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+
+
+@app.command()
+@guarded
+def sweep(
+    config: ConfigArg = Path("variants.yaml"),
+    preset: PresetOption = "quick",
+    variant: VariantOption = None,
+    suite: SuiteOption = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder of the run. Default: reports/<run-id>.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the unfinished run; fail if there is none.")
+    ] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Start anew, even where an unfinished run could go on.")
+    ] = False,
+    json: JsonOption = False,
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder of data sets, mmlu/cais_mmlu in it. Default: $HARNESS_DATA."),
+    ] = None,
+) -> None:
+    """Measure every variant and write a report.
+
+    Writes run.sqlite, results.json and report.html into the run's folder; the last line on stdout is that folder.
+    Interrupted, it goes on where it stopped when the same command is given again.
+
+    \b
+    Example: only what two variants lose and gain, in a few minutes
+      harness sweep --preset smoke --variant q8_0 --variant q4_0
+
+    Exit codes: 0 done; 1 some cells failed (named on stderr, the rest is kept); 2 bad input.
+    """
+    if resume and fresh:
+        raise InputError("--resume and --fresh exclude each other; give one of them")
+    from harness.run.sweep import SweepOptions
+    from harness.run.sweep import sweep as run_sweep
+
+    outcome = run_sweep(
+        SweepOptions(
+            config_path=config,
+            preset=preset,
+            variants=tuple(variant or ()),
+            suites=tuple(suite or ()),
+            out=out,
+            resume=resume,
+            fresh=fresh,
+            json=json,
+            data=data,
+            reports_dir=places.REPORTS,
+        )
+    )
+    failed = [str(cell) for cell in outcome.failed_cells]
+    for cell in failed:
+        typer.echo(f"failed: {cell}", err=True)
+    if json:
+        typer.echo(jsonlib.dumps({"folder": str(outcome.folder), "failed_cells": failed}))
+    else:
+        typer.echo(str(outcome.folder))
+    if failed:
+        raise typer.Exit(1)
+
+
+@app.command()
+@guarded
+def plan(
+    config: ConfigArg = Path("variants.yaml"),
+    preset: PresetOption = "quick",
+    variant: VariantOption = None,
+    suite: SuiteOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show what a sweep would run and cost; run nothing.
+
+    Time, memory and disk are estimates.
+
+    \b
+    Example: what would the standard preset cost?
+      harness plan --preset standard
+    """
+    from harness.cli.planned import planned, render
+
+    answer = planned(config, preset, tuple(variant or ()), tuple(suite or ()))
+    if json:
+        typer.echo(jsonlib.dumps(answer, allow_nan=False))
+    else:
+        render(answer)
+
+
+@app.command()
+@guarded
+def init(
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="File or folder to write to.")] = Path("variants.yaml"),
+) -> None:
+    """Write a starter variants.yaml; never overwrite one.
+
+    \b
+    Example:
+      harness init mymodel/variants.yaml
+    """
+    target = path / "variants.yaml" if path.is_dir() else path
+    text = places.starter().read_text(encoding="utf-8")
+    # Editors read the schema's place from the first line; in a checkout it is a relative path.
+    text = text.replace("$schema=harness/schema/variants.schema.json", f"$schema={places.variants_schema().as_uri()}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError as error:
+        raise InputError(f"{target}: already there and kept; give another path, or remove it first") from error
+    except OSError as error:
+        raise InputError(f"{target}: cannot be written: {error.strerror or error}; give another path") from error
+    typer.echo(str(target))

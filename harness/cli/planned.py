@@ -1,0 +1,149 @@
+"""What ``plan`` answers: the cells with their estimated costs, as plain JSON and as a table."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from harness.config import Config, Variant, expand, select
+from harness.costs import DEMO, Machine, ModelSize, cell_s, default_machine, disk_bytes, size_of_file, variant_cost
+from harness.load import load
+from harness.meters.cpus import effective_cpus
+from harness.meters.memory import available_bytes
+from harness.plan import Cell, cells, warnings
+from harness.presets import SuitePlan, resolve
+
+
+def planned(
+    config_path: Path, preset: str, only_variants: tuple[str, ...], only_suites: tuple[str, ...]
+) -> dict[str, Any]:
+    """The plan as plain JSON; ``null`` where the size of the model is not known.
+
+    Raises:
+        InputError: A fault in the configuration, or an unknown preset, variant or suite.
+    """
+    config = load(config_path)
+    variants = select(expand(config), only_variants)
+    suites = resolve(config, preset, only_suites)
+    cores = effective_cpus()
+    machine = default_machine(cores, available_bytes(), shutil.disk_usage(".").free)
+    size = _model_size(config)
+    rows = cells(variants, suites)
+    costs = [_cell_row(cell, variants, suites, size, machine) for cell in rows]
+    total = sum(row["seconds"] for row in costs) if size else None
+    disk = disk_bytes(variants, size) if size else None
+    answer: dict[str, Any] = {
+        "preset": preset,
+        "model": config.model,
+        "reference": config.reference,
+        "note": f"every figure is an estimate, within a factor of 2 to 3, for {cores} usable CPU cores",
+        "total": {"cells": len(rows), "seconds": _round(total), "disk_bytes": _round(disk)},
+        "variants": [_variant_row(variant, size) for variant in variants],
+        "cells": costs,
+        "warnings": warnings(config, variants, cores),
+    }
+    answer["warnings"] += _shortages(answer, machine)
+    return answer
+
+
+def _model_size(config: Config) -> ModelSize | None:
+    if config.model == "demo":
+        return DEMO
+    if config.model.startswith("hf:"):
+        return None
+    file = Path(config.model)
+    return size_of_file(file.stat().st_size, file.name)
+
+
+def _round(value: float | None) -> int | None:
+    return None if value is None else round(value)
+
+
+def _cell_row(
+    cell: Cell, variants: tuple[Variant, ...], suites: SuitePlan, size: ModelSize | None, machine: Machine
+) -> dict[str, Any]:
+    variant = next(variant for variant in variants if variant.name == cell.variant)
+    seconds = cell_s(cell, variant, suites, size, machine) if size else None
+    return {
+        "variant": cell.variant,
+        "suite": cell.suite,
+        "part": cell.part,
+        "shared_with": cell.shared_with,
+        "seconds": None if seconds is None else round(seconds, 1),
+    }
+
+
+def _variant_row(variant: Variant, size: ModelSize | None) -> dict[str, Any]:
+    cost = variant_cost(variant, size) if size else None
+    return {
+        "name": variant.name,
+        "reference": variant.reference,
+        "settings": variant.settings.model_dump(mode="json"),
+        "file_bytes": _round(cost.file_bytes) if cost else None,
+        "memory_bytes": _round(cost.memory_bytes) if cost else None,
+    }
+
+
+def _shortages(answer: dict[str, Any], machine: Machine) -> list[str]:
+    found = []
+    for row in answer["variants"]:
+        if row["memory_bytes"] and machine.ram_bytes and row["memory_bytes"] > machine.ram_bytes:
+            found.append(
+                f"{row['name']}: about {row['memory_bytes'] / 1e9:.1f} GB of memory; "
+                f"{machine.ram_bytes / 1e9:.1f} GB are free; it may be ended by the system"
+            )
+    disk = answer["total"]["disk_bytes"]
+    if disk and machine.free_disk_bytes and disk > machine.free_disk_bytes:
+        found.append(f"about {disk / 1e9:.1f} GB of disk; {machine.free_disk_bytes / 1e9:.1f} GB are free here")
+    return found
+
+
+def render(answer: dict[str, Any]) -> None:
+    """Print the plan: a row per variant, a column per suite, in seconds."""
+    from rich.console import Console
+    from rich.table import Table
+
+    suites = list(dict.fromkeys(cell["suite"] for cell in answer["cells"]))
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("variant", no_wrap=True)
+    for title in (*suites, "total", "file", "memory"):
+        table.add_column(title.replace("_", " "), justify="right")
+    for row in answer["variants"]:
+        own = [cell for cell in answer["cells"] if cell["variant"] == row["name"]]
+        seconds = [_sum([cell["seconds"] for cell in own if cell["suite"] == suite]) for suite in suites]
+        name = f"{row['name']} (ref)" if row["reference"] else row["name"]
+        sizes = [_megabytes(row["file_bytes"]), _megabytes(row["memory_bytes"])]
+        table.add_row(name, *[_time(s) for s in seconds], _time(_sum(seconds)), *sizes)
+    console = Console(highlight=False)
+    total = answer["total"]
+    console.print(f"{answer['model']}, preset {answer['preset']}: {total['cells']} cells", markup=False)
+    console.print(table)
+    console.print(f"total: about {_time(total['seconds'])}, disk {_megabytes(total['disk_bytes'])}")
+    console.print(f"({answer['note']})", markup=False)
+    for warning in answer["warnings"]:
+        console.print(f"note: {warning}", markup=False)
+
+
+def _sum(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
+def _time(seconds: float | None) -> str:
+    """Seconds for people.
+
+    >>> _time(42.2), _time(600), _time(None), _time(9000)
+    ('42 s', '10 min', '?', '2.5 h')
+    """
+    if seconds is None:
+        return "?"
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _megabytes(n_bytes: float | None) -> str:
+    if n_bytes is None:
+        return "?"
+    return f"{n_bytes / 1e6:.0f} MB" if n_bytes < 1e9 else f"{n_bytes / 1e9:.1f} GB"

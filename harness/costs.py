@@ -1,0 +1,151 @@
+"""Rough estimates of the time, memory and disk of a sweep before it runs. Every figure here is an estimate.
+
+The model: a decode step reads all weights and the KV cache once and pays a fixed share of computing per parameter;
+a prompt token costs 2 operations per parameter. Knows the machine only through the ``Machine`` it is given.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness.config import Variant
+from harness.plan import Cell
+from harness.presets import (
+    CodeSyntaxPlan,
+    FidelityPlan,
+    LongContextPlan,
+    MmluPlan,
+    SpeedPlan,
+    SuitePlan,
+    SuiteSettings,
+)
+from harness.settings import KV_BITS, WEIGHT_BITS, DraftModel
+
+MMLU_SUBJECTS = 57
+MMLU_ITEMS = 14_042
+# Typical tokens: an MMLU question, one answer option, a long-context probe with its options, a code prompt.
+QUESTION_TOKENS, OPTION_TOKENS, ASK_TOKENS, CODE_PROMPT_TOKENS, GREEDY_PROMPT_TOKENS = 90, 8, 60, 120, 64
+# Small models' vocabularies make the logits of every position costly in fidelity: about this many prompt tokens' worth.
+LOGITS_FACTOR = 3.0
+START_S = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What is assumed of the machine: memory bandwidth it sustains (bytes/s) and prompt operations (1/s)."""
+
+    bandwidth_bytes_per_s: float
+    operations_per_s: float
+    operations_decode_per_s: float
+    ram_bytes: int | None = None
+    free_disk_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSize:
+    """What is known or guessed of the model: parameters, and bytes of an F16 KV cache per token."""
+
+    n_params: float
+    kv_bytes_per_token: float
+    source_bytes: int | None
+    known: bool
+
+
+@dataclass(frozen=True, slots=True)
+class VariantCost:
+    """Estimates of one variant: its weights file and its peak memory, bytes."""
+
+    variant: str
+    file_bytes: float
+    memory_bytes: float
+
+
+# SmolLM2-135M: 134.5 M parameters, 30 layers, 3 key-value heads of 64 values, twice (K and V), 2 bytes each.
+DEMO = ModelSize(n_params=134_515_008, kv_bytes_per_token=2 * 30 * 3 * 64 * 2, source_bytes=91_700_000, known=True)
+
+
+def default_machine(cores: int, ram_bytes: int | None, free_disk_bytes: int | None) -> Machine:
+    """A middling CPU: 15 GB/s a core up to 60; 90 Gop/s a core on prompts, 45 on single tokens."""
+    bandwidth = min(15e9 * cores, 60e9)
+    return Machine(bandwidth, 90e9 * cores, 45e9 * cores, ram_bytes, free_disk_bytes)
+
+
+def size_of_file(n_bytes: int, file_name: str) -> ModelSize:
+    """Size of a model from its file's size and the precision in its name (F16 where the name has none).
+
+    The KV cache grows about with the 0.42th power of the parameters between 0.1 and 8 billion; a rough guess.
+    """
+    lowered = file_name.lower()
+    named = [weights for weights in sorted(WEIGHT_BITS, key=len, reverse=True) if weights in lowered]
+    n_params = n_bytes * 8 / WEIGHT_BITS[named[0] if named else "f16"]
+    kv = DEMO.kv_bytes_per_token * (n_params / DEMO.n_params) ** 0.42
+    return ModelSize(n_params, kv, n_bytes, known=False)
+
+
+def weight_bytes(model: ModelSize, weights: str) -> float:
+    """Bytes of the weights at a precision: parameters x bits / 8."""
+    return model.n_params * WEIGHT_BITS[weights] / 8
+
+
+def variant_cost(variant: Variant, model: ModelSize) -> VariantCost:
+    """Memory = weights + draft's weights + KV cache at the whole context + 250 MB of engine and logits."""
+    settings = variant.settings
+    file_bytes = weight_bytes(model, settings.weights)
+    draft = variant.speculation
+    draft_bytes = weight_bytes(model, draft.weights) if isinstance(draft, DraftModel) and draft.weights else 0.0
+    kv = model.kv_bytes_per_token * settings.ctx * KV_BITS[settings.kv] / 16
+    kv_all = kv * (2 if isinstance(draft, DraftModel) else 1)
+    return VariantCost(variant.name, file_bytes, file_bytes + draft_bytes + kv_all + 250e6)
+
+
+def _token_s(variant: Variant, model: ModelSize, machine: Machine) -> tuple[float, float]:
+    """Seconds of a prompt token and of a decode step."""
+    prompt = 2 * model.n_params / machine.operations_per_s
+    read = weight_bytes(model, variant.settings.weights) / machine.bandwidth_bytes_per_s
+    return prompt, read + 2 * model.n_params / machine.operations_decode_per_s
+
+
+def suite_tokens(settings: SuiteSettings, part: str) -> tuple[float, float]:
+    """Prompt tokens and decode steps of one part of a suite on one variant."""
+    if isinstance(settings, MmluPlan):
+        items = MMLU_ITEMS if settings.per_subject is None else settings.per_subject * MMLU_SUBJECTS
+        return items * (QUESTION_TOKENS * (1 + settings.shots) + 4 * OPTION_TOKENS), 0
+    if isinstance(settings, LongContextPlan):
+        if part == "continuation":
+            return settings.texts * settings.continuation_from, settings.texts * settings.continuation_tokens
+        asked = settings.probes * len(settings.depths) * ASK_TOKENS
+        return settings.texts * (settings.depths[-1] + asked), 0
+    if isinstance(settings, CodeSyntaxPlan):
+        programs = settings.limit or 32
+        return programs * CODE_PROMPT_TOKENS, programs * settings.max_tokens
+    if isinstance(settings, SpeedPlan):
+        blocks = 2 * settings.rounds + 1  # and a warm-up
+        return blocks * sum(settings.prompt_tokens), blocks * settings.output_tokens * len(settings.prompt_tokens)
+    return _fidelity_tokens(settings, part)
+
+
+def _fidelity_tokens(settings: FidelityPlan, part: str) -> tuple[float, float]:
+    if part == "kl":
+        return settings.tokens * LOGITS_FACTOR, 0
+    return settings.greedy_prompts * GREEDY_PROMPT_TOKENS, settings.greedy_prompts * settings.greedy_tokens
+
+
+def cell_s(cell: Cell, variant: Variant, suites: SuitePlan, model: ModelSize, machine: Machine) -> float:
+    """Estimated seconds of a cell; 0 where another variant's identical scoring serves it."""
+    if cell.shared_with is not None:
+        return 0.0
+    settings: SuiteSettings = getattr(suites, cell.suite)
+    prompt_tokens, steps = suite_tokens(settings, cell.part)
+    prompt_s, step_s = _token_s(variant, model, machine)
+    return START_S + prompt_tokens * prompt_s + steps * step_s
+
+
+def disk_bytes(variants: Sequence[Variant], model: ModelSize) -> float:
+    """Disk that the converted weights take: each precision once, drafts included, and the source."""
+    wanted = {variant.settings.weights for variant in variants}
+    wanted |= {
+        v.speculation.weights for v in variants if isinstance(v.speculation, DraftModel) and v.speculation.weights
+    }
+    return math.fsum(weight_bytes(model, weights) for weights in sorted(wanted)) + (model.source_bytes or 0)

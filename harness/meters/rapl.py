@@ -1,0 +1,176 @@
+"""CPU and DRAM energy counters (RAPL) through Linux powercap sysfs. Knows nothing of joules per token.
+
+``intel-rapl`` is the kernel's name for the driver of Intel and AMD processors alike (AMD has no dram domain). Counters
+are in microjoules, step about every millisecond, and start again at 0 after ``max_energy_range_uj``: 65-262 kJ, minutes
+at full load. The psys zone counts the whole platform, packages included, so it is never read beside them; core and
+uncore are parts of a package. Source: Linux Documentation/power/powercap/powercap.rst.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.meters.base import Clock, RawReading
+from harness.run.clock import now_ns
+
+ROOT = Path("/sys/class/powercap")
+RESOLUTION_S = 0.001
+# No package draws more: a gap shorter than range / this power cannot hide a whole turn of the counter.
+MOST_W = 1000.0
+# Some processors show one counter under every die of a package. Read microseconds apart, a shared counter moves by at
+# most a step or two (< 1 J at 1 kW); two counters of their own agree that closely by chance once in 100,000.
+_MIRROR_UJ = 1_000_000
+_READABLE = "sudo chmod -R a+r /sys/class/powercap/intel-rapl*/"
+
+Reader = Callable[[Path], str]
+
+
+def _read_text(path: Path) -> str:
+    return path.read_text(encoding="ascii")
+
+
+def _order(folder: Path) -> tuple[bool, str]:
+    """intel-rapl-mmio shows the same packages again through another bus: after the others, so that the first win."""
+    return not folder.name.startswith("intel-rapl:"), folder.name
+
+
+@dataclass(slots=True)
+class _Zone:
+    domain: str
+    energy: Path
+    range: int | None
+    last: int | None = None
+    last_ns: int = 0
+    wraps: int = 0
+    gaps: int = 0
+
+
+class RaplMeter:
+    """Packages and DRAM, each once.
+
+    Args:
+        root: The powercap folder.
+        clock: Monotonic nanoseconds.
+        read_text: Reads one sysfs file; raises OSError where it can't.
+    """
+
+    name = "rapl"
+    method = "rapl"
+    resolution_s = RESOLUTION_S
+
+    def __init__(self, root: Path = ROOT, clock: Clock = now_ns, read_text: Reader = _read_text) -> None:
+        """Find the zones and try each once.
+
+        Where a package can't be read there are no domains at all: the sum of the others would look frugal. DRAM that
+        can't be read is left out of the scope. ``why`` says what and why.
+        """
+        self._clock = clock
+        self._text = read_text
+        self.why = ""
+        self._zones: list[_Zone] = []
+        found = self._find(root)
+        complete = True
+        for zone in found:
+            value, why = self._value(zone)
+            if value is None:
+                self.why = self.why or why
+                complete = complete and not zone.domain.startswith("package")
+            elif not self._mirrors(zone, value):
+                self._note(zone, value)
+                self._zones.append(zone)
+        if not found:
+            self.why = self._absent(root)
+        if not complete:
+            self._zones = []
+        self.domains = tuple(zone.domain for zone in self._zones)
+
+    def read(self) -> list[RawReading]:
+        """One reading of every domain, microjoules."""
+        return [self._reading(zone) for zone in self._zones]
+
+    def poll(self) -> None:
+        """Note wraps. Call at least every 30 s; a process that is timing something must not do it from a thread."""
+        self.read()
+
+    def _reading(self, zone: _Zone) -> RawReading:
+        value, why = self._value(zone)
+        if value is not None:
+            self._note(zone, value)
+        return RawReading(
+            domain=zone.domain,
+            method=self.method,
+            unit="uj",
+            t_ns=self._clock() if value is None else zone.last_ns,
+            value=value,
+            range=zone.range,
+            wraps=zone.wraps,
+            gaps=zone.gaps,
+            reason="counter_invalid" if value is None else None,
+            why=why,
+        )
+
+    def _note(self, zone: _Zone, value: int) -> None:
+        now = self._clock()
+        if zone.last is not None:
+            zone.wraps += value < zone.last
+            limit_s = zone.range / 1e6 / MOST_W if zone.range else 30.0
+            zone.gaps += (now - zone.last_ns) / 1e9 > limit_s
+        zone.last, zone.last_ns = value, now
+
+    def _value(self, zone: _Zone) -> tuple[int | None, str]:
+        try:
+            return int(self._text(zone.energy)), ""
+        except PermissionError:
+            return None, f"{zone.energy}: only root may read it; to allow everyone until the next boot: {_READABLE}"
+        except (OSError, ValueError) as error:
+            return None, f"{zone.energy}: {error}"
+
+    def _mirrors(self, zone: _Zone, value: int) -> bool:
+        """Whether a die of the same package already shows this counter."""
+        package = zone.domain.partition("-die-")[0]
+        return any(
+            other.domain.partition("-die-")[0] == package
+            and "-die-" in zone.domain
+            and other.last is not None
+            and abs(other.last - value) <= _MIRROR_UJ
+            for other in self._zones
+        )
+
+    def _find(self, root: Path) -> list[_Zone]:
+        zones: dict[str, _Zone] = {}
+        try:
+            tops = sorted((path for path in root.iterdir() if path.name.startswith("intel-rapl")), key=_order)
+        except OSError:
+            return []
+        for top in tops:
+            if top.name.count(":") != 1:
+                continue
+            label = self._name(top)
+            if not label.startswith("package"):
+                continue
+            zones.setdefault(label, _Zone(label, top / "energy_uj", self._range(top)))
+            for child in sorted([*top.glob(f"{top.name}:*"), *root.glob(f"{top.name}:*")]):
+                if self._name(child) == "dram":
+                    domain = label.replace("package", "dram", 1)
+                    zones.setdefault(domain, _Zone(domain, child / "energy_uj", self._range(child)))
+        return list(zones.values())
+
+    def _name(self, folder: Path) -> str:
+        try:
+            return self._text(folder / "name").strip()
+        except OSError:
+            return ""
+
+    def _range(self, folder: Path) -> int | None:
+        try:
+            return int(self._text(folder / "max_energy_range_uj")) or None
+        except (OSError, ValueError):
+            return None
+
+    @staticmethod
+    def _absent(root: Path) -> str:
+        if not root.is_dir():
+            return f"{root} is missing: no RAPL counter here (virtual machines and containers hide it)"
+        return f"{root} has no intel-rapl package zone (the module intel_rapl_msr may not be loaded)"

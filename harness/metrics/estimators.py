@@ -1,0 +1,230 @@
+"""From trials to one figure: pooled rates, medians, jitter, prefill. Knows no catalogue key.
+
+Intervals of rates and medians are t intervals over per-block log values, applied as a factor, because
+requests of one block share the state of the machine. Blocks are first put on equal prompt lengths: each
+request counts over the rate or the median of its length, so a block that lost its long prompt does not
+look fast. A length measured once is left out of the interval: compared with itself it shows no spread.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from harness.metrics import request
+from harness.metrics.request import Trial
+from harness.metrics.trials import prompt_groups
+from harness.record import Figure, RequestRecord, missing
+from harness.stats import interval, summary
+
+Value = Callable[[RequestRecord], float | None]
+
+
+def with_ends(value: float, ends: tuple[float, float] | None, n: int, reasons: tuple[str, ...]) -> Figure:
+    """A figure with both ends of its interval, or neither."""
+    low, high = ends or (None, None)
+    return Figure(value, low, high, n, reasons)
+
+
+def factored(value: float, per_block: Mapping[int, float], per_trial: Sequence[float], groups: int, n: int) -> Figure:
+    """A value with its interval from blocks; from single requests, flagged, where there is only one block."""
+    one_block = len(per_block) < 2
+    factors = interval.log_t_factors(per_trial, lost=groups) if one_block else interval.log_t_factors(
+        list(per_block.values())
+    )
+    if factors is None:
+        return Figure(value, n=n, reasons=("small_n",))
+    return Figure(value, value * factors[0], value * factors[1], n, ("small_n",) if one_block else ())
+
+
+def repeated(groups: Sequence[int]) -> set[int]:
+    """The prompt lengths measured more than once."""
+    return {g for g, count in Counter(groups).items() if count > 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """What one trial contributes to a pooled rate."""
+
+    block: int
+    group: int
+    amount: float
+    per: float
+
+
+def amounts(trials: Sequence[Trial], amount: Value, per: Value) -> list[Amount]:
+    """The contributions of all trials that have both quantities."""
+    rows = []
+    for trial, group in zip(trials, prompt_groups(trials), strict=True):
+        a, b = amount(trial.record), per(trial.record)
+        if a is not None and b is not None and b > 0:
+            rows.append(Amount(trial.block, group, a, b))
+    return rows
+
+
+def block_ratios(rows: Sequence[Amount]) -> dict[int, float]:
+    """Each block's rate over the rate expected for its mix of prompt lengths.
+
+    Formula: ``sum over its requests of amount / (pooled rate of that length), over sum of per``.
+    """
+    totals: dict[int, list[float]] = {}
+    for row in rows:
+        total = totals.setdefault(row.group, [0.0, 0.0])
+        total[0] += row.amount
+        total[1] += row.per
+    sums: dict[int, list[float]] = {}
+    for row in rows:
+        amount, per = totals[row.group]
+        block = sums.setdefault(row.block, [0.0, 0.0])
+        block[0] += row.amount * per / amount if amount > 0 else 0.0
+        block[1] += row.per
+    return {b: expected / actual for b, (expected, actual) in sorted(sums.items())}
+
+
+def pooled_rows(rows: Sequence[Amount]) -> Figure:
+    """Amounts over amounts (tokens over seconds), never the mean of rates."""
+    if not rows:
+        return missing("undefined")
+    value = sum(r.amount for r in rows) / sum(r.per for r in rows)
+    again = repeated([r.group for r in rows])
+    spread = [r for r in rows if r.group in again]
+    per_trial = block_ratios([replace(r, block=i) for i, r in enumerate(spread)])
+    return factored(value, block_ratios(spread), list(per_trial.values()), len(again), len(rows))
+
+
+def pooled(trials: Sequence[Trial], amount: Value, per: Value) -> Figure:
+    """`pooled_rows` of two quantities of a request."""
+    return pooled_rows(amounts(trials, amount, per))
+
+
+def valued(trials: Sequence[Trial], value: Value) -> tuple[list[Trial], list[float]]:
+    """The trials in which a quantity has a value, and the values."""
+    pairs = [(t, v) for t in trials if (v := value(t.record)) is not None]
+    return [t for t, _ in pairs], [v for _, v in pairs]
+
+
+def median(trials: Sequence[Trial], value: Value) -> Figure:
+    """Median over requests. Where values reach 0 its interval is a bootstrap within prompt lengths."""
+    kept, values = valued(trials, value)
+    if not values:
+        return missing("undefined")
+    groups, middle = prompt_groups(kept), float(np.median(values))
+    if min(values) <= 0:
+        ends = interval.bootstrap(values, lambda x: np.median(x, axis=-1), strata=groups)
+        return with_ends(middle, ends, len(values), () if ends else ("small_n",))
+    again = repeated(groups)
+    centre = {g: float(np.median([v for v, h in zip(values, groups, strict=True) if h == g])) for g in again}
+    relative: list[float] = []
+    blocks: dict[int, list[float]] = {}
+    for trial, v, g in zip(kept, values, groups, strict=True):
+        if g in again:
+            relative.append(v / centre[g])
+            blocks.setdefault(trial.block, []).append(relative[-1])
+    per_block = {b: float(np.median(r)) for b, r in blocks.items()}
+    return factored(middle, per_block, relative, len(again), len(values))
+
+
+def mean(trials: Sequence[Trial], value: Value) -> Figure:
+    """Mean over requests of a quantity that is never negative."""
+    _, values = valued(trials, value)
+    if not values:
+        return missing("undefined")
+    i = interval.t_interval(values)
+    low = None if i.low is None else max(0.0, i.low)
+    return Figure(i.value, low, i.high, i.n, () if i.n > 1 else ("small_n",))
+
+
+def ttft_p95(trials: Sequence[Trial]) -> Figure:
+    """95th percentile of TTFT over requests, flagged below 20 of them."""
+    kept, values = valued(trials, request.ttft_s)
+    if not values:
+        return missing("undefined")
+    groups = prompt_groups(kept)
+    ends = interval.bootstrap(values, lambda x: np.percentile(x, 95, axis=-1), strata=groups)
+    reasons = () if summary.enough_for_percentile(95, len(values)) else ("small_n",)
+    return with_ends(summary.percentile(values, 95), ends, len(values), reasons)
+
+
+def jitter(trials: Sequence[Trial], value: Value) -> Figure:
+    """J80 of a quantity over the median of its prompt length; the MAD form, flagged, below 30 requests."""
+    kept, values = valued(trials, value)
+    relative = summary.relative_to_group(values, prompt_groups(kept))
+    found = summary.jitter_pct(relative)
+    if found is None:
+        return missing("small_n", n=int(relative.size))
+    ends = summary.jitter_interval(relative)
+    return with_ends(found[0], ends, int(relative.size), ("small_n",) if found[1] else ())
+
+
+def gap_jitter(trials: Sequence[Trial]) -> Figure:
+    """Jitter of the gaps within a request, median over requests."""
+    few = False
+
+    def within(record: RequestRecord) -> float | None:
+        nonlocal few
+        found = summary.jitter_pct(request.icl_s(record) or [])
+        few = few or (found is not None and found[1])
+        return None if found is None else found[0]
+
+    figure = median(trials, within)
+    return replace(figure, reasons=tuple(dict.fromkeys((*figure.reasons, "small_n")))) if few else figure
+
+
+def gap_p95(trials: Sequence[Trial]) -> Figure:
+    """95th percentile of all gaps between arrivals."""
+    by_block: dict[int, list[float]] = {}
+    for trial in trials:
+        by_block.setdefault(trial.block, []).extend(request.icl_s(trial.record) or [])
+    gaps = [gap for block in by_block.values() for gap in block]
+    if not gaps:
+        return missing("undefined")
+    per_block = {b: summary.percentile(g, 95) for b, g in by_block.items() if g}
+    figure = factored(summary.percentile(gaps, 95), per_block, [], 1, len(gaps))
+    if not summary.enough_for_percentile(95, len(gaps)):
+        figure = replace(figure, reasons=("small_n",))
+    return figure
+
+
+def prefill(trials: Sequence[Trial]) -> Figure:
+    """Prefill tokens/s: 1 / slope of TTFT on prompt length, over at least three lengths.
+
+    Least squares, with a t interval from robust (HC3) errors, because long prompts scatter more.
+    """
+    kept, values = valued(trials, request.ttft_s)
+    if len(set(prompt_groups(kept))) < 3:
+        return missing("undefined", n=len(values))
+    x, y = np.asarray([t.prompt_tokens for t in kept], dtype=float), np.asarray(values)
+    dx = x - x.mean()
+    sxx = float(np.sum(dx**2))
+    slope = float(np.sum(dx * y)) / sxx
+    if slope <= 0:
+        return missing("undefined", n=len(values))
+    leverage = 1 / x.size + dx**2 / sxx
+    residual = y - y.mean() - slope * dx
+    with np.errstate(divide="ignore", invalid="ignore"):
+        se = math.sqrt(float(np.sum((dx * residual / (1 - leverage)) ** 2))) / sxx
+    half = interval.t_quantile(x.size - 2) * se
+    if not math.isfinite(half) or slope - half <= 0:
+        return Figure(1 / slope, n=len(values), reasons=("small_n",))
+    return Figure(1 / slope, 1 / (slope + half), 1 / (slope - half), len(values))
+
+
+def accept(trials: Sequence[Trial], rate: bool) -> Figure:
+    """Accepted over drafted tokens (``rate``), or tokens per verification; pooled over requests."""
+    records = [t.record for t in trials if t.record.accepted is not None]
+    if not records:
+        return missing("no_speculation")
+    per = [float((r.drafted if rate else r.verify_steps) or 0) for r in records]
+    found = interval.ratio_interval([float(r.accepted or 0) for r in records], per)
+    if found is None:
+        return missing("undefined", n=len(records))
+    low, high = found.low, found.high
+    if low is not None and high is not None:
+        low, high = max(0.0, low), (min(1.0, high) if rate else high)
+    shift = 0.0 if rate else 1.0
+    return Figure(found.value + shift, None if low is None else low + shift, None if high is None else high + shift,
+                  found.n, () if found.n > 1 else ("small_n",))

@@ -1,0 +1,206 @@
+"""How much of each suite a preset runs. A size stated in ``variants.yaml`` wins. Knows no file and no machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal
+
+from harness.config import Config, Finding
+from harness.errors import InputError, did_you_mean
+from harness.settings import SUITES
+
+# Tokens of a probe's question and options beside the text it asks about, at most.
+PROBE_TOKENS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class MmluPlan:
+    """MMLU. ``per_subject`` None runs every question; ``data`` None takes what is found (hub, else the sample)."""
+
+    form: Literal["continuation", "letters"]
+    per_subject: int | None
+    shots: int
+    data: str | None
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class LongContextPlan:
+    """Probes at each of ``depths`` tokens in each of ``texts`` texts; a continuation after ``continuation_from``."""
+
+    depths: tuple[int, ...]
+    texts: int
+    probes: int
+    continuation_tokens: int
+    continuation_from: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class CodeSyntaxPlan:
+    """The first ``limit`` prompts (None: all), each completed by at most ``max_tokens``."""
+
+    limit: int | None
+    max_tokens: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedPlan:
+    """Rounds over all variants there and back, so two blocks a variant; a block has a trial per prompt length."""
+
+    prompt_tokens: tuple[int, ...]
+    output_tokens: int
+    rounds: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class FidelityPlan:
+    """KL divergence over ``tokens`` positions; greedy texts of ``greedy_tokens`` from ``greedy_prompts`` prompts."""
+
+    tokens: int
+    greedy_prompts: int
+    greedy_tokens: int
+    seed: int
+
+
+SuiteSettings = MmluPlan | LongContextPlan | CodeSyntaxPlan | SpeedPlan | FidelityPlan
+
+
+@dataclass(frozen=True, slots=True)
+class SuitePlan:
+    """The suites to run with every size decided; None for a suite that does not run."""
+
+    preset: str
+    mmlu: MmluPlan | None = None
+    long_context: LongContextPlan | None = None
+    code_syntax: CodeSyntaxPlan | None = None
+    speed: SpeedPlan | None = None
+    fidelity: FidelityPlan | None = None
+
+    def items(self) -> Iterator[tuple[str, SuiteSettings]]:
+        """``(name, settings)`` of the suites that run, in a fixed order."""
+        for name in SUITES:
+            settings: SuiteSettings | None = getattr(self, name)
+            if settings is not None:
+                yield name, settings
+
+    def settings_of(self, suite: str) -> dict[str, Any]:
+        """A suite's settings as plain JSON values, as they are hashed and stored."""
+        plain = asdict(getattr(self, suite))
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in plain.items()}
+
+
+PRESETS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "smoke": {
+        "mmlu": {"per_subject": 1},
+        "long_context": {
+            "depths": (512,), "texts": 1, "probes": 8, "continuation_tokens": 32, "continuation_from": 600,
+        },
+        "code_syntax": {"limit": 8, "max_tokens": 48},
+        "speed": {"prompt_tokens": (64, 128, 256), "output_tokens": 32, "rounds": 1},
+        "fidelity": {"tokens": 256, "greedy_prompts": 2, "greedy_tokens": 32},
+    },
+    "quick": {
+        "mmlu": {"per_subject": 4},
+        "long_context": {
+            "depths": (512, 1024, 2048), "texts": 2, "probes": 12, "continuation_tokens": 128,
+            "continuation_from": 1900,
+        },
+        "code_syntax": {"limit": 24, "max_tokens": 96},
+        "speed": {"prompt_tokens": (64, 256, 768), "output_tokens": 48, "rounds": 5},
+        "fidelity": {"tokens": 1024, "greedy_prompts": 6, "greedy_tokens": 64},
+    },
+    "standard": {
+        "mmlu": {"per_subject": 20},
+        "long_context": {
+            "depths": (512, 1024, 2048, 3584), "texts": 4, "probes": 16, "continuation_tokens": 1000,
+            "continuation_from": 2000,
+        },
+        "code_syntax": {"limit": 32, "max_tokens": 192},
+        "speed": {"prompt_tokens": (128, 512, 2048), "output_tokens": 128, "rounds": 10},
+        "fidelity": {"tokens": 2560, "greedy_prompts": 16, "greedy_tokens": 128},
+    },
+    "full": {
+        "mmlu": {"per_subject": None},
+        "long_context": {
+            "depths": (512, 1024, 2048, 3584), "texts": 10, "probes": 24, "continuation_tokens": 1500,
+            "continuation_from": 2000,
+        },
+        "code_syntax": {"limit": None, "max_tokens": 256},
+        "speed": {"prompt_tokens": (128, 512, 2048), "output_tokens": 256, "rounds": 20},
+        "fidelity": {"tokens": 16_384, "greedy_prompts": 32, "greedy_tokens": 256},
+    },
+}  # fmt: skip
+
+_PLANS = {
+    "mmlu": MmluPlan,
+    "long_context": LongContextPlan,
+    "code_syntax": CodeSyntaxPlan,
+    "speed": SpeedPlan,
+    "fidelity": FidelityPlan,
+}
+
+
+def resolve(config: Config, preset: str, only: tuple[str, ...] = ()) -> SuitePlan:
+    """Every suite that runs, with sizes from the preset where the configuration gives none.
+
+    Args:
+        config: The configuration; the suites it leaves out do not run.
+        preset: smoke | quick | standard | full.
+        only: Run only these suites; empty: all that the configuration has.
+
+    Raises:
+        InputError: An unknown preset or suite, or a suite that the configuration leaves out.
+        ConfigError: A suite needs more context than a variant has.
+    """
+    if preset not in PRESETS:
+        raise InputError(f"--preset: unknown {preset!r}; {did_you_mean(preset, PRESETS)}")
+    given = [name for name in SUITES if getattr(config.suites, name) is not None]
+    for name in only:
+        if name not in given:
+            raise InputError(f"--suite: unknown {name!r}; {did_you_mean(name, given)}")
+    chosen = {name: _settings(config, preset, name) for name in given if not only or name in only}
+    plan = SuitePlan(preset, **chosen)
+    _check_context(config, plan)
+    return plan
+
+
+def _settings(config: Config, preset: str, name: str) -> Any:
+    stated = getattr(config.suites, name).model_dump(exclude_none=True)
+    values = {**PRESETS[preset][name], **stated}
+    values = {key: None if value == "all" else value for key, value in values.items()}
+    if name == "mmlu":
+        values = {"shots": 5 if values["form"] == "letters" else 0, "data": None, **values}
+    assert set(values) == {field.name for field in fields(_PLANS[name])}
+    return _PLANS[name](**values)
+
+
+def _needs(plan: SuitePlan) -> Iterator[tuple[tuple[str, ...], str, int]]:
+    """``(place, what, tokens)`` of everything that must fit in a context window."""
+    if plan.long_context is not None:
+        long = plan.long_context
+        yield ("suites", "long_context"), f"depth {long.depths[-1]} and a probe", long.depths[-1] + PROBE_TOKENS
+        total = long.continuation_from + long.continuation_tokens
+        yield ("suites", "long_context"), f"continuation to {total}", total + 1
+    if plan.speed is not None:
+        total = plan.speed.prompt_tokens[-1] + plan.speed.output_tokens
+        yield ("suites", "speed"), f"prompt {plan.speed.prompt_tokens[-1]} and output", total
+    if plan.fidelity is not None:
+        yield ("suites", "fidelity"), "greedy text and its prompt", plan.fidelity.greedy_tokens + PROBE_TOKENS
+    if plan.code_syntax is not None:
+        yield ("suites", "code_syntax"), "code and its prompt", plan.code_syntax.max_tokens + PROBE_TOKENS
+
+
+def _check_context(config: Config, plan: SuitePlan) -> None:
+    sizes = [config.settings.ctx, *(config.matrix.ctx or ()), *(single.ctx for single in config.variants if single.ctx)]
+    least = min(sizes)
+    faults = [
+        Finding(place, f"{what} need {tokens} tokens; the smallest ctx is {least}; lower the size or raise ctx")
+        for place, what, tokens in _needs(plan)
+        if tokens > least
+    ]
+    if faults:
+        raise config.fault(faults)

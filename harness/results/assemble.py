@@ -1,0 +1,209 @@
+"""Puts derived figures into the structure of results.json."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from harness.choose import decide
+from harness.claims import evaluate as evaluate_claims
+from harness.metrics import quality
+from harness.metrics.catalog import METRICS
+from harness.record import SCHEMA_VERSION, Figure
+from harness.results.deploy import command
+from harness.results.figures import figures
+from harness.results.fronts import fronts
+from harness.results.model import RunData, VariantRun
+from harness.results.series import series
+from harness.suites.long_context import score as long_context
+from harness.wish import default_wish
+
+Json = dict[str, Any]
+CHANCE = 0.25
+# Figures that guessing among four options would bring to CHANCE.
+GUESSABLE = ("mmlu_acc", "ledger_acc", "tracking_acc")
+
+
+def derive(run: RunData) -> tuple[Json, Json]:
+    """``(results, series)``: the content of results.json, and the series for the report's charts."""
+    found = _at_chance(run, {variant.name: figures(run, variant) for variant in run.variants})
+    results: Json = {
+        "schema_version": SCHEMA_VERSION,
+        "run_id": run.facts["run_id"],
+        "created": run.facts["created"],
+        "harness_version": run.facts["harness_version"],
+        "preset": run.facts["preset"],
+        "status": _status(run),
+        "machine": _machine(run),
+        "conditions": _conditions(run),
+        "suites": _suites(run, found),
+        "variants": [_variant(variant, found[variant.name]) for variant in run.variants],
+    }
+    drawn = series(run)
+    wish = default_wish(results)
+    keys = [key for key in (wish.quality_key, "mmlu_acc", "top1_agreement", "ledger_acc") if key]
+    results["fronts"] = fronts(run, found, list(dict.fromkeys(keys)))
+    results["decision"] = decide(results, wish)
+    results["claims"] = evaluate_claims(results, drawn)
+    return results, drawn
+
+
+def _at_chance(run: RunData, found: dict[str, dict[str, Figure]]) -> dict[str, dict[str, Figure]]:
+    """Where the reference itself does not beat guessing, no variant's figure of that suite may rank."""
+    base = found[run.reference.name]
+    dull = [key for key in GUESSABLE if base[key].value is not None and quality.at_chance(base[key], CHANCE)]
+    return {
+        name: {
+            key: replace(figure, reasons=(*figure.reasons, "at_chance"))
+            if key in dull and figure.value is not None
+            else figure
+            for key, figure in figures_of.items()
+        }
+        for name, figures_of in found.items()
+    }
+
+
+def _status(run: RunData) -> str:
+    states = {part.state for variant in run.variants for part in variant.parts.values()}
+    return "complete" if run.facts["state"] == "complete" and states <= {"done"} else "partial"
+
+
+def _machine(run: RunData) -> Json:
+    probe = run.facts.get("bandwidth")
+    return {**run.facts["machine"], "bandwidth_bytes_per_s": probe or {"best": None, "median": None, "n": 0}}
+
+
+def _conditions(run: RunData) -> Json:
+    reference = run.reference
+    loaded = reference.rows("engine", "load")
+    speed = (run.facts["suites"] or {}).get("speed") or {}
+    return {
+        "model": {key: reference.model.get(key) for key in ("name", "file", "digest", "restored", "note")},
+        "engine": {
+            "name": loaded[0]["info"]["engine"] if loaded else reference.spec["backend"],
+            "version": loaded[0]["info"]["engine_version"] if loaded else None,
+        },
+        "suites": run.facts["suites"],
+        "mmlu_data": run.facts["mmlu_data"],
+        "schedule": {"rounds": speed.get("rounds", 0), "order": "palindromic"},
+        "energy": run.facts["energy"],
+        "quiet": _quiet(run),
+        "notes": [{"code": "note", "text": text} for text in run.facts["warnings"] or ()],
+    }
+
+
+def _quiet(run: RunData) -> Json:
+    """How undisturbed the machine was during the timed trials: means over trials, and counts."""
+    rows = [row for variant in run.variants for row in variant.rows("speed", "trials")]
+
+    def mean(key: str) -> float | None:
+        values = [row["contention"][key] for row in rows if row["contention"].get(key) is not None]
+        return math.fsum(values) / len(values) if values else None
+
+    shares = {key: mean(key) for key in ("psi_some_share", "steal_share", "other_share")}
+    return {
+        **shares,
+        "contended_trials": sum("contended" in row["record"]["codes"] for row in rows),
+        "repeated_trials": sum(row["attempt"] > 1 for row in rows),
+        "trials": len(rows),
+    }
+
+
+def _suites(run: RunData, found: Mapping[str, Mapping[str, Figure]]) -> Json:
+    base = found[run.reference.name]
+    made: Json = {}
+    settings = run.facts["suites"] or {}
+    if "mmlu" in settings:
+        data = run.facts["mmlu_data"] or {}
+        own = {
+            v.name: rows
+            for v in run.variants
+            if not v.reference and not v.shared("mmlu", "docs") and (rows := v.rows("mmlu", "docs"))
+        }
+        apart = quality.separates(own, run.reference.rows("mmlu", "docs"))
+        made["mmlu"] = {
+            "label": data.get("label", "MMLU"),
+            "is_sample": bool(data.get("is_sample")),
+            "form": settings["mmlu"]["form"],
+            "chance": CHANCE,
+            "reference": _short(base["mmlu_acc"]),
+            "at_chance": quality.at_chance(base["mmlu_acc"], CHANCE),
+            "separates": apart.separates,
+            "why": apart.why,
+        }
+    if "long_context" in settings:
+        figure = base["ledger_acc"]
+        made["long_context"] = {
+            "label": "Long context: planted facts",
+            "is_sample": False,
+            "chance": long_context.CHANCE,
+            "reference": _short(figure),
+            "at_chance": long_context.at_chance(figure),
+            "separates": False,
+            "why": "generated stories and documents; four options a question",
+        }
+    if "code_syntax" in settings:
+        figure = base["code_parse_rate"]
+        made["code_syntax"] = {
+            "label": "Code that parses",
+            "is_sample": False,
+            "chance": 0.0,
+            "reference": _short(figure),
+            "at_chance": figure.value is None or figure.low is None or figure.low <= 0,
+            "separates": False,
+            "why": "function bodies in eight languages",
+        }
+    return made
+
+
+def _short(figure: Figure) -> Json:
+    return {"value": figure.value, "low": figure.low, "high": figure.high, "n": figure.n}
+
+
+def _variant(variant: VariantRun, found: Mapping[str, Figure]) -> Json:
+    failures = [
+        {"suite": suite, "reason": part.error or "failed"}
+        for (suite, _), part in variant.parts.items()
+        if part.state == "failed"
+    ]
+    if variant.parts and all(part.state == "failed" for part in variant.parts.values()):
+        status = "failed"
+    else:
+        status = "partial" if failures or any(p.state != "done" for p in variant.parts.values()) else "ok"
+    if any("nonfinite" in figure.reasons for figure in found.values()):
+        status = "failed"
+        failures = failures or [{"suite": "all", "reason": "the model produced NaN or infinite logits"}]
+    return {
+        "name": variant.name,
+        "reference": variant.reference,
+        "id": variant.identity,
+        "status": status,
+        "failures": failures,
+        "settings": _settings(variant),
+        "model_file": variant.model.get("file"),
+        "model_digest": variant.model.get("digest"),
+        "deploy": command(variant.spec),
+        "metrics": {key: _metric(key, figure) for key, figure in found.items()},
+    }
+
+
+def _settings(variant: VariantRun) -> Json:
+    hidden = ("model_path", "model_digest", "speculate", "speculation", "extra")
+    plain = {key: value for key, value in variant.spec.items() if key not in hidden}
+    return {**plain, "speculate": variant.spec.get("speculation", "none"), "speculation": variant.spec["speculate"]}
+
+
+def _metric(key: str, figure: Figure) -> Json:
+    metric = METRICS[key]
+    return {
+        "value": figure.value,
+        "low": figure.low,
+        "high": figure.high,
+        "n": figure.n,
+        "unit": metric.unit,
+        "better": metric.better,
+        "reasons": list(figure.reasons),
+        "conditions": dict(figure.conditions),
+    }

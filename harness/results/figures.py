@@ -1,0 +1,150 @@
+"""All figures of one variant from its rows. Says for each figure that is missing why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from harness.metrics import energy, quality, roofline, speed
+from harness.metrics.catalog import METRICS
+from harness.record import Figure, missing
+from harness.results.model import RunData, VariantRun, trial_of
+from harness.suites import fidelity
+from harness.suites.code_syntax import score as code
+from harness.suites.long_context import score as long_context
+
+Figures = dict[str, Figure]
+# Figures that rest on log-likelihoods alone, by the part that gives them.
+_SCORED = {
+    ("mmlu", "docs"): ("mmlu_acc", "mmlu_delta", "mmlu_flips"),
+    ("long_context", "probes"): ("ledger_acc", "tracking_acc", "inconsistency"),
+    ("fidelity", "kl"): ("kl_mean", "kl_p99", "top1_agreement"),
+}
+_SOURCES: Mapping[tuple[str, str], tuple[str, ...]] = {
+    **_SCORED,
+    ("long_context", "continuation"): ("nondegeneration", "coherence_1_10"),
+    ("code_syntax", "programs"): ("code_parse_rate", "code_extract_rate", "code_truncated_rate"),
+    ("fidelity", "greedy"): ("greedy_agree_tokens",),
+    ("engine", "load"): ("load_s", "peak_rss_bytes", "model_bytes", "kv_bytes"),
+}
+
+
+def figures(run: RunData, variant: VariantRun) -> Figures:
+    """Every catalogue figure of a variant, by key; none is left out, a missing one has its reason."""
+    found: Figures = {}
+    for part in (_speed, _memory, _mmlu, _long_context, _code, _fidelity):
+        found |= part(run, variant)
+    found = {**found, **_roofline(run, variant, found)}
+    for key in METRICS:
+        found.setdefault(key, missing(_why(variant, key)))
+    return {key: _shared(variant, key, figure) for key, figure in found.items() if key in METRICS}
+
+
+def _why(variant: VariantRun, key: str) -> str:
+    """Why a figure was never computed."""
+    part = next((part for part, keys in _SOURCES.items() if key in keys), ("speed", "trials"))
+    return variant.why_missing(*part)
+
+
+def _shared(variant: VariantRun, key: str, figure: Figure) -> Figure:
+    part = next((part for part, keys in _SCORED.items() if key in keys), None)
+    if part is None or not variant.shared(*part):
+        return figure
+    return replace(figure, reasons=tuple(dict.fromkeys((*figure.reasons, "shared_scoring"))))
+
+
+def _speed(run: RunData, variant: VariantRun) -> Figures:
+    rows = variant.rows("speed", "trials")
+    if not rows:
+        return {}
+    trials = [trial_of(row) for row in rows]
+    base = None if variant.reference else [trial_of(row) for row in run.reference.rows("speed", "trials")]
+    found = speed.speed_figures(trials)
+    found["speedup"] = missing("not_measured") if base == [] else speed.speedup(trials, base)
+    if variant.spec["speculate"]["kind"] == "none":
+        found |= {key: missing("no_speculation") for key in ("accept_rate", "accept_len")}
+    measured = [energy.EnergyTrial(trial, tuple(row["energy"])) for trial, row in zip(trials, rows, strict=True)]
+    return found | energy.energy_figures(measured)
+
+
+def _memory(run: RunData, variant: VariantRun) -> Figures:
+    rows = variant.rows("engine", "load")
+    if not rows:
+        return {}
+    loaded = rows[0]
+    info = loaded["info"]
+    values = {
+        "load_s": loaded["load_s"],
+        "peak_rss_bytes": loaded["peak_rss_bytes"],
+        "model_bytes": info["weight_bytes"] + info["draft_weight_bytes"],
+        "kv_bytes": info["kv_bytes"],
+    }
+    return {
+        key: missing("not_measured") if value is None else Figure(float(value), n=1) for key, value in values.items()
+    }
+
+
+def _roofline(run: RunData, variant: VariantRun, found: Figures) -> Figures:
+    """The ceiling at the mean depth of the timed tokens. With speculation several tokens share one pass: no ceiling."""
+    rows = variant.rows("engine", "load")
+    trials = variant.rows("speed", "trials")
+    probe = run.facts.get("bandwidth")
+    if not rows or not trials or not probe:
+        return {}
+    if variant.spec["speculate"]["kind"] != "none":
+        return {key: missing("undefined") for key in ("ceiling_tps", "mbu")}
+    info = rows[0]["info"]
+    depth = sum(row["prompt_tokens"] + (row["record"]["output_tokens"] or 0) / 2 for row in trials) / len(trials)
+    ceiling = roofline.ceiling_figure(probe["best"], info["active_bytes_per_token"], info["kv_bytes_per_token"] * depth)
+    return {"ceiling_tps": ceiling, "mbu": roofline.mbu(found["decode_tps"], ceiling)}
+
+
+def _mmlu(run: RunData, variant: VariantRun) -> Figures:
+    rows = variant.rows("mmlu", "docs")
+    if not rows:
+        return {}
+    reasons = ("sample_not_mmlu",) if (run.facts["mmlu_data"] or {}).get("is_sample") else ()
+    return quality.mmlu_figures(rows, None if same_scoring(run, variant) else run.reference.rows("mmlu", "docs"), reasons)
+
+
+def same_scoring(run: RunData, variant: VariantRun) -> bool:
+    """Whether a variant's log-likelihoods are the reference's own."""
+    return variant.reference or _scoring_spec(variant) == _scoring_spec(run.reference)
+
+
+def _scoring_spec(variant: VariantRun) -> dict[str, Any]:
+    return {key: value for key, value in variant.spec.items() if key not in ("speculate", "speculation", "model_path")}
+
+
+def _long_context(run: RunData, variant: VariantRun) -> Figures:
+    probes, texts = variant.rows("long_context", "probes"), variant.rows("long_context", "continuation")
+    if not probes and not texts:
+        return {}
+    found = long_context.figures(probes, texts)
+    sources = {key: part for part, keys in _SOURCES.items() for key in keys}
+    for key, figure in found.items():
+        if figure.value is None and "not_measured" in figure.reasons:
+            found[key] = missing(variant.why_missing(*sources[key]))
+    return found
+
+
+def _code(run: RunData, variant: VariantRun) -> Figures:
+    rows = variant.rows("code_syntax", "programs")
+    return code.figures(rows) if rows else {}
+
+
+def _fidelity(run: RunData, variant: VariantRun) -> Figures:
+    kl, greedy = variant.rows("fidelity", "kl"), variant.rows("fidelity", "greedy")
+    if not kl and not greedy:
+        return {}
+    theirs = run.reference.rows("fidelity", "greedy")
+    found = fidelity.figures(kl, greedy, theirs, is_reference=variant.reference)
+    if same_scoring(run, variant) and not variant.reference:
+        own = fidelity.figures(kl, greedy, theirs, is_reference=True)
+        found |= {key: own[key] for key in ("kl_mean", "kl_p99", "top1_agreement")}
+    if not kl and not variant.reference:
+        found |= {key: missing(variant.why_missing("fidelity", "kl")) for key in ("kl_mean", "kl_p99", "top1_agreement")}
+    if not greedy:
+        found["greedy_agree_tokens"] = missing(variant.why_missing("fidelity", "greedy"))
+    return found

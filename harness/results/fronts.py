@@ -1,0 +1,126 @@
+"""Pareto fronts of a run with their uncertainty, from rows resampled jointly over all variants."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from harness import pareto
+from harness.metrics import quality, request, speed
+from harness.record import Figure
+from harness.results.figures import same_scoring
+from harness.results.model import RunData, VariantRun, trial_of
+from harness.suites.fidelity import BLOCK
+from harness.suites.long_context import score as long_context
+
+Floats = npt.NDArray[np.float64]
+AllFigures = Mapping[str, Mapping[str, Figure]]
+# What stands against quality, in the order of the report's views.
+AGAINST = ("decode_tps", "ttft_s", "peak_rss_bytes", "energy_j_per_token")
+
+
+def fronts(run: RunData, figures: AllFigures, quality_keys: Sequence[str]) -> list[dict[str, Any]]:
+    """The headline front first (first quality key against decode speed), then the further views.
+
+    Args:
+        run: The run.
+        figures: Figures by variant and key.
+        quality_keys: Quality axes; the first is the headline's.
+    """
+    pairs = [(quality_keys[0], key) for key in AGAINST] + [(key, "decode_tps") for key in quality_keys[1:]]
+    return [_front(run, figures, list(pair)) for pair in pairs]
+
+
+def _front(run: RunData, figures: AllFigures, objectives: list[str]) -> dict[str, Any]:
+    points = {
+        name: {key: found[key].value if found[key].ranks else None for key in objectives} for name, found in figures.items()
+    }
+    front = pareto.front(points, objectives)
+    left = {entry.name: list(entry.missing) for entry in front.left_out}
+    kept = [variant for variant in run.variants if variant.name not in left]
+    chances, groups = _uncertainty(run, figures, kept, objectives)
+    return {
+        "objectives": objectives,
+        "members": list(front.members),
+        "p_front": chances,
+        "left_out": [
+            {"name": name, "reasons": _reasons(figures[name], keys)} for name, keys in left.items()
+        ],
+        "tied": groups,
+    }
+
+
+def _reasons(figures: Mapping[str, Figure], keys: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys(code for key in keys for code in figures[key].reasons)) or ["undefined"]
+
+
+def _uncertainty(
+    run: RunData, figures: AllFigures, kept: Sequence[VariantRun], objectives: Sequence[str]
+) -> tuple[dict[str, float], list[list[str]]]:
+    if len(kept) < 2:
+        return {variant.name: 1.0 for variant in kept}, []
+    items, clusters = _items(run, kept, objectives[0])
+    blocks = _blocks(figures, kept, objectives[1])
+    names = [variant.name for variant in kept]
+    draws = pareto.joint_draws(blocks, items, clusters)
+    groups = [group for group in pareto.tied(names, draws, objectives) if len(group) > 1]
+    return pareto.p_front(names, draws, objectives), groups
+
+
+def _items(run: RunData, variants: Sequence[VariantRun], key: str) -> tuple[Floats, list[str]]:
+    """Scores by item, shape (variants, items), and what to resample them by."""
+    if key == "mmlu_acc":
+        _, scores, subjects = quality.score_matrix({v.name: v.rows("mmlu", "docs") for v in variants})
+        return scores, subjects
+    if key == "top1_agreement":
+        found = {v.name: _agreement(run, v) for v in variants}
+    else:
+        found = {v.name: _probes(v) for v in variants}
+    keys = sorted({item for scores in found.values() for item in scores})
+    matrix = np.array([[scores.get(item, math.nan) for item in keys] for scores in found.values()], dtype=np.float64)
+    return matrix, [item[0] for item in keys]
+
+
+def _agreement(run: RunData, variant: VariantRun) -> dict[tuple[str, str], float]:
+    rows = (variant if not same_scoring(run, variant) else run.reference).rows("fidelity", "kl")
+    exact = same_scoring(run, variant)
+    found = {}
+    for row in rows:
+        for offset, agrees in enumerate(row["top1"]):
+            place = row["start"] + offset
+            found[f"{place // BLOCK:06d}", f"{place:08d}"] = 1.0 if exact else float(agrees)
+    return found
+
+
+def _probes(variant: VariantRun) -> dict[tuple[str, str], float]:
+    return {
+        (f"{row['text']}/{row['fact']}", f"{row['depth']}/{row['family']}/{row['asked']}"): float(
+            long_context.chosen(row) == row["gold"]
+        )
+        for row in variant.rows("long_context", "probes")
+        if long_context.finite(row)
+    }
+
+
+def _blocks(figures: AllFigures, variants: Sequence[VariantRun], key: str) -> Floats:
+    """ln(figure) by block, shape (variants, blocks); one column for a figure that does not vary."""
+    if key not in ("decode_tps", "ttft_s"):
+        return np.array([[math.log(figures[v.name][key].value or math.nan)] for v in variants], dtype=np.float64)
+    rows = {v.name: [trial_of(row) for row in v.rows("speed", "trials")] for v in variants}
+    logs = {name: speed.block_log_rates(trials) if key == "decode_tps" else _log_ttft(trials) for name, trials in rows.items()}
+    numbers = sorted({block for found in logs.values() for block in found})
+    return np.array([[found.get(block, math.nan) for block in numbers] for found in logs.values()], dtype=np.float64)
+
+
+def _log_ttft(trials: Sequence[request.Trial]) -> dict[int, float]:
+    """Mean ln(TTFT) of each block, over its prompt lengths."""
+    found: dict[int, list[float]] = {}
+    for trial in trials:
+        ttft = request.ttft_s(trial.record)
+        if ttft is not None and ttft > 0:
+            found.setdefault(trial.block, []).append(math.log(ttft))
+    return {block: sum(values) / len(values) for block, values in found.items()}

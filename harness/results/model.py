@@ -1,0 +1,78 @@
+"""A run as plain values, as it comes out of the store. Everything else here is derived from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from harness.metrics.request import Trial
+from harness.record import Event, RequestRecord
+
+Payload = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PartRows:
+    """The rows of one part of a suite for one variant.
+
+    Attributes:
+        rows: Payloads in the order of their keys.
+        state: pending | done | failed.
+        error: Why it failed.
+        shared: Whether another variant's identical scoring serves this one.
+    """
+
+    rows: tuple[Payload, ...]
+    state: str
+    error: str | None
+    shared: bool
+
+
+@dataclass(frozen=True, slots=True)
+class VariantRun:
+    """One variant's rows. ``spec`` and ``model`` are as stored."""
+
+    name: str
+    reference: bool
+    identity: str
+    spec: Payload
+    model: Payload
+    parts: Mapping[tuple[str, str], PartRows]
+
+    def rows(self, suite: str, part: str) -> tuple[Payload, ...]:
+        """Payloads of a part; none if it was not run."""
+        found = self.parts.get((suite, part))
+        return () if found is None else found.rows
+
+    def shared(self, suite: str, part: str) -> bool:
+        """Whether a part was scored by another variant with the same weights and settings."""
+        found = self.parts.get((suite, part))
+        return found is not None and found.shared
+
+    def why_missing(self, suite: str, part: str) -> str:
+        """The reason code for a figure of a part that has no rows."""
+        found = self.parts.get((suite, part))
+        return "cell_failed" if found is not None and found.state == "failed" else "not_measured"
+
+
+@dataclass(frozen=True, slots=True)
+class RunData:
+    """A whole run: facts by key, and its variants."""
+
+    facts: Payload
+    variants: tuple[VariantRun, ...]
+
+    @property
+    def reference(self) -> VariantRun:
+        """The reference variant."""
+        return next(variant for variant in self.variants if variant.reference)
+
+
+def trial_of(payload: Payload) -> Trial:
+    """A stored trial as the value that the speed formulas take."""
+    stored = dict(payload["record"])
+    events = tuple(Event(*event) for event in stored.pop("events"))
+    stored["codes"] = tuple(stored.get("codes") or ())
+    record = RequestRecord(events=events, **stored)
+    return Trial(payload["block"], payload["position"], payload["prompt_tokens"], record)

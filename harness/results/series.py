@@ -1,0 +1,73 @@
+"""Series for the report's charts and lists. Kept beside results.json, since they are for eyes and not for scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from harness.metrics import quality, request, speed
+from harness.results.model import RunData, VariantRun, trial_of
+from harness.stats.summary import relative_to_group
+from harness.suites.code_syntax import score as code
+from harness.suites.long_context import score as long_context
+
+
+def series(run: RunData) -> dict[str, Any]:
+    """All series by name; a variant without the rows is left out of a series."""
+    trials = {v.name: [trial_of(row) for row in v.rows("speed", "trials")] for v in run.variants}
+    trials = {name: found for name, found in trials.items() if found}
+    judged = {v.name: code.judge(v.rows("code_syntax", "programs")) for v in run.variants}
+    judged = {name: found for name, found in judged.items() if found}
+    return {
+        "ttft_by_prompt": {name: speed.ttft_by_prompt(found) for name, found in trials.items()},
+        "tps_by_prompt": {name: speed.tps_by_prompt(found) for name, found in trials.items()},
+        "streams": {name: _stream(found) for name, found in trials.items()},
+        "jitter": {name: _jitter(found) for name, found in trials.items()},
+        "depth": {
+            v.name: long_context.depth_series(rows) for v in run.variants if (rows := v.rows("long_context", "probes"))
+        },
+        "mmlu_by_subject": {
+            v.name: {subject: list(pair) for subject, pair in quality.by_subject(rows).items()}
+            for v in run.variants
+            if (rows := v.rows("mmlu", "docs"))
+        },
+        "code_by_language": {name: code.by_language(found) for name, found in judged.items()},
+        "code_samples": [sample for name, found in judged.items() for sample in code.samples(found, name)],
+        "flips": [flip for v in run.variants if not v.reference for flip in _flips(run, v)],
+    }
+
+
+def _stream(trials: Sequence[request.Trial]) -> dict[str, Any]:
+    """The undisturbed request of median length in time, of the middle prompt length."""
+    lengths = sorted({trial.prompt_tokens for trial in trials})
+    middle = [t for t in trials if t.prompt_tokens == lengths[len(lengths) // 2]]
+    clean = [t for t in middle if not t.record.codes] or middle
+    clean.sort(key=lambda trial: request.e2e_s(trial.record) or 0.0)
+    record = clean[len(clean) // 2].record
+    events = [[(event.t_ns - record.sent_ns) / 1e9, event.n_tokens] for event in record.events]
+    return {"sent_s": 0, "events": events, "prompt_tokens": record.prompt_tokens}
+
+
+def _jitter(trials: Sequence[request.Trial]) -> list[float]:
+    pairs = [(e2e, t.prompt_tokens) for t in trials if (e2e := request.e2e_s(t.record)) is not None]
+    return [float(x) for x in relative_to_group([e2e for e2e, _ in pairs], [length for _, length in pairs])]
+
+
+def _flips(run: RunData, variant: VariantRun) -> list[dict[str, Any]]:
+    """Questions whose chosen answer is not the reference's. The question's text stays in the data, not in the page."""
+    theirs = {(row["subject"], row["doc_id"]): row for row in run.reference.rows("mmlu", "docs")}
+    found = []
+    for row in variant.rows("mmlu", "docs") if not variant.shared("mmlu", "docs") else ():
+        other = theirs.get((row["subject"], row["doc_id"]))
+        if other is not None and other["pred"] != row["pred"]:
+            found.append(
+                {
+                    "variant": variant.name,
+                    "subject": row["subject"],
+                    "doc_id": row["doc_id"],
+                    "gold": row["gold"],
+                    "reference_pred": other["pred"],
+                    "pred": row["pred"],
+                }
+            )
+    return found

@@ -1,0 +1,1 @@
+"""Running a sweep: processes, schedule, clock and surroundings."""

@@ -1,0 +1,223 @@
+"""From what the user asked to what will be run: variants with real files, cells with identities. Runs nothing timed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness.backends.base import EngineSpec, Speculate
+from harness.config import Config, Variant, expand, select
+from harness.errors import InputError
+from harness.meters.cpus import effective_cpus
+from harness.plan import Cell, canonical_json, cells, scoring_identity, spec_identity
+from harness.presets import SuitePlan, resolve
+from harness.run.environment import machine, visible_gpus
+from harness.settings import UNQUANTISED, DraftModel, PromptLookup
+from harness.store import VariantRow
+from harness.suites.lm_eval import MmluData, find_mmlu, load_mmlu
+
+ALL_LAYERS = 999
+
+
+@dataclass(frozen=True, slots=True)
+class SweepOptions:
+    """What the command line asks for. Says what to run, never how to measure.
+
+    Attributes:
+        config_path: The ``variants.yaml``.
+        preset: smoke | quick | standard | full.
+        variants, suites: Only these; empty for all. The reference always runs.
+        out: Folder of the run; None for ``reports_dir/<run-id>``.
+        resume: Fail unless there is a run to go on with.
+        fresh: Start anew even if an unfinished run is there.
+        data: Folder with evaluation data, before HARNESS_DATA.
+    """
+
+    config_path: Path
+    preset: str = "quick"
+    variants: tuple[str, ...] = ()
+    suites: tuple[str, ...] = ()
+    out: Path | None = None
+    resume: bool = False
+    fresh: bool = False
+    json: bool = False
+    data: Path | None = None
+    reports_dir: Path = Path("reports")
+
+
+@dataclass(frozen=True, slots=True)
+class Mmlu:
+    """MMLU's questions, loaded once for all variants."""
+
+    source: MmluData
+    parts: dict[str, Any]
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Everything decided before the first measurement."""
+
+    config: Config
+    preset: str
+    suites: SuitePlan
+    variants: tuple[Variant, ...]
+    specs: dict[str, EngineSpec]
+    models: dict[str, dict[str, Any]]
+    cells: tuple[Cell, ...]
+    machine: dict[str, Any]
+    mmlu: Mmlu | None
+    fingerprint: str
+    warnings: tuple[str, ...] = field(default=())
+
+    @property
+    def reference(self) -> Variant:
+        """The reference variant."""
+        return next(variant for variant in self.variants if variant.reference)
+
+    def row(self, variant: Variant) -> VariantRow:
+        """A variant as the store keeps it."""
+        spec = self.specs[variant.name]
+        plain = asdict(spec)
+        plain["speculation"] = variant.settings.speculate
+        return VariantRow(
+            variant.name, variant.reference, spec_identity(spec), scoring_identity(spec), plain, self.models[variant.name]
+        )
+
+
+def prepare(options: SweepOptions, say: Callable[[str], None]) -> Prepared:
+    """Read the configuration, make the model files that are missing, hash everything.
+
+    Args:
+        options: From the command line.
+        say: Told in one line what takes time.
+
+    Raises:
+        InputError, ConfigError: What was given is wrong; nothing has been written but the model cache.
+    """
+    from harness.load import load_config
+    from harness.plan import warnings
+
+    config = load_config(options.config_path)
+    variants = select(expand(config), options.variants)
+    suites = resolve(config, options.preset, options.suites)
+    base = Path(options.config_path).resolve().parent
+    specs, models = _resolve_all(config, variants, base, say)
+    mmlu = _mmlu(suites, options, base) if suites.mmlu is not None else None
+    here = machine()
+    digests = {} if mmlu is None else {"mmlu": mmlu.digest}
+    planned = cells(variants, suites, specs, digests)
+    said = [*warnings(config, variants, effective_cpus()), *(note for note in _notes(models))]
+    fingerprint = hashlib.sha256(
+        canonical_json(
+            {
+                "cells": [[cell.variant, cell.suite, cell.part, cell.id] for cell in planned],
+                "machine": here["fingerprint"],
+                "engine": _engine_version(),
+            }
+        ).encode()
+    ).hexdigest()
+    return Prepared(
+        config, options.preset, suites, variants, specs, models, planned, here, mmlu, fingerprint, tuple(dict.fromkeys(said))
+    )
+
+
+def _engine_version() -> str:
+    from importlib.metadata import version
+
+    return version("llama-cpp-python")
+
+
+def _notes(models: dict[str, dict[str, Any]]) -> list[str]:
+    return [str(model["note"]) for model in models.values() if model.get("note")]
+
+
+def _resolve_all(
+    config: Config, variants: Sequence[Variant], base: Path, say: Callable[[str], None]
+) -> tuple[dict[str, EngineSpec], dict[str, dict[str, Any]]]:
+    from harness.models import resolve as resolve_model
+
+    source = config.model if config.model == "demo" or config.model.startswith("hf:") else str(base / config.model)
+    files: dict[str, Any] = {}
+
+    def file_of(weights: str) -> Any:
+        if weights not in files:
+            say(f"model {config.model}: {weights}")
+            files[weights] = resolve_model(source, weights)
+        return files[weights]
+
+    specs, models = {}, {}
+    for variant in variants:
+        found = file_of(variant.settings.weights)
+        specs[variant.name] = _spec(variant, str(found.path), found.digest, _speculate(variant, base, file_of))
+        models[variant.name] = {
+            "name": found.name,
+            "file": Path(found.path).name,
+            "path": str(found.path),
+            "digest": found.digest,
+            "source_digest": found.source_digest,
+            "restored": found.restored,
+            "note": found.note,
+        }
+    return specs, models
+
+
+def _speculate(variant: Variant, base: Path, file_of: Callable[[str], Any]) -> Speculate:
+    how = variant.speculation
+    if how is None:
+        return Speculate()
+    if isinstance(how, PromptLookup):
+        return Speculate("prompt_lookup", how.ngram, how.tokens)
+    assert isinstance(how, DraftModel)
+    if how.weights is not None:
+        draft = file_of(how.weights)
+        return Speculate("draft_model", tokens=how.tokens, draft_path=str(draft.path), draft_digest=draft.digest)
+    from harness.models import file_digest
+
+    path = base / str(how.model)
+    if not path.is_file():
+        raise InputError(f"speculate.{variant.settings.speculate}.model: {path}: no such file; expected a GGUF file")
+    return Speculate("draft_model", tokens=how.tokens, draft_path=str(path), draft_digest=file_digest(path))
+
+
+def _spec(variant: Variant, path: str, digest: str, speculate: Speculate) -> EngineSpec:
+    settings = variant.settings
+    flash = settings.flash_attention
+    return EngineSpec(
+        backend=settings.backend,
+        model_path=path,
+        model_digest=digest,
+        weights=settings.weights,
+        kv=settings.kv,
+        # Off unless the cache needs it: with it on, prompt logits depend on the micro-batch (docs/decisions.md).
+        flash_attention=settings.kv not in UNQUANTISED if flash == "auto" else flash,
+        threads=effective_cpus() if settings.threads == "auto" else settings.threads,
+        batch=settings.batch,
+        ubatch=settings.ubatch,
+        ctx=settings.ctx,
+        gpu_layers=_gpu_layers() if settings.gpu_layers == "auto" else settings.gpu_layers,
+        chat_template=settings.chat_template,
+        speculate=speculate,
+    )
+
+
+def _gpu_layers() -> int:
+    """All layers where there is a GPU (a build without GPU support ignores it; the placement says what happened)."""
+    if sys.platform == "darwin":
+        return ALL_LAYERS
+    return ALL_LAYERS if visible_gpus() else 0
+
+
+def _mmlu(suites: SuitePlan, options: SweepOptions, base: Path) -> Mmlu:
+    assert suites.mmlu is not None
+    folder = str(options.data) if options.data else None
+    if folder is None and suites.mmlu.data is not None:
+        folder = str(base / suites.mmlu.data)
+    source = find_mmlu(folder, os.environ)
+    parts, digest = load_mmlu(source)
+    return Mmlu(source, parts, digest)

@@ -1,0 +1,145 @@
+"""What the parts of a sweep share: the store, the workers, the progress. Knows no suite's meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from harness.backends.base import EngineSpec
+from harness.errors import CellError, WorkerDied
+from harness.meters.memory import available_bytes
+from harness.plan import Cell
+from harness.run.clock import now_ns
+from harness.run.pool import Pool, WorkerHandle
+from harness.run.prepare import Prepared
+from harness.run.progress import Meter
+from harness.store import Store
+from harness.suites import speed
+
+# Share of the free memory that engines may hold together; the rest is for scoring contexts and the page cache.
+MEMORY_SHARE = 0.6
+# Discarded generations after loading, for each prompt length; their prompts are never those of a trial.
+WARM_UPS, WARM_UP_SEED = 1, 987_654_321
+
+
+@dataclass
+class Session:
+    """One sweep at work."""
+
+    prepared: Prepared
+    store: Store
+    folder: Path
+    meter: Meter
+    seconds: Mapping[tuple[str, str, str], float]
+    failures: list[tuple[str, str, str]] = field(default_factory=list)
+    reference_written: bool = False
+    _loads: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    @cached_property
+    def pool(self) -> Pool:
+        """The workers, as many resident as memory allows."""
+        free = available_bytes()
+        budget = MEMORY_SHARE * free if free is not None else 4e9
+        return Pool(self.folder / "logs", budget, self._warm)
+
+    def worker(self, name: str) -> WorkerHandle:
+        """A variant's worker, loaded and warm. Raises CellError where it can't be."""
+        return self.pool.get(name, self.prepared.specs[name])
+
+    def _warm(self, worker: WorkerHandle, spec: EngineSpec) -> int:
+        """Load and warm up, both outside of any clock but the load's own; returns the bytes it holds."""
+        loaded = worker.call("load", spec=spec)
+        plan = self.prepared.suites.speed
+        lengths = plan.prompt_tokens if plan else (64,)
+        drawn = speed.prompts(lengths, WARM_UPS, WARM_UP_SEED, lambda text: _tokens(worker, text))
+        prompts = [prompt for block in drawn for prompt in block.values()]
+        memory = worker.call("warm", prompts=prompts, output_tokens=plan.output_tokens if plan else 8)
+        self._loads[spec_key(spec)] = {**loaded, **memory}
+        return int(memory["rss_bytes"] or memory["peak_rss_bytes"] or spec.ctx)
+
+    def loaded(self, name: str) -> dict[str, Any]:
+        """What loading the variant found: load_s, info, memory. Loads it where needed."""
+        self.worker(name)
+        return self._loads[spec_key(self.prepared.specs[name])]
+
+    def speed_prompts(self) -> list[dict[int, tuple[int, ...]]]:
+        """Prompts by block and length, the same for all variants."""
+        plan = self.prepared.suites.speed
+        assert plan is not None
+        first = self.first_worker()
+        return speed.prompts(plan.prompt_tokens, 2 * plan.rounds, plan.seed, lambda text: _tokens(first, text))
+
+    def first_worker(self) -> WorkerHandle:
+        """Any variant that loads; they all share one tokenizer. Raises CellError where none does."""
+        errors = []
+        for variant in self.prepared.variants:
+            try:
+                return self.worker(variant.name)
+            except CellError as error:
+                errors.append(f"{variant.name}: {error}")
+        raise CellError("no variant could be loaded; " + "; ".join(errors))
+
+    @cached_property
+    def mmlu_tasks(self) -> dict[str, Any]:
+        """lm-eval's tasks over the questions, built once."""
+        from harness.suites.lm_eval import build_mmlu
+
+        plan, mmlu = self.prepared.suites.mmlu, self.prepared.mmlu
+        assert plan is not None and mmlu is not None
+        return build_mmlu(mmlu.parts, plan.form, plan.shots)
+
+    @cached_property
+    def mmlu_chosen(self) -> dict[str, list[int]]:
+        """Question numbers by subject, the same for every variant."""
+        from harness.suites.lm_eval import pick
+
+        plan, mmlu = self.prepared.suites.mmlu, self.prepared.mmlu
+        assert plan is not None and mmlu is not None
+        return pick({name: len(part["test"]) for name, part in mmlu.parts.items()}, plan.per_subject, plan.seed)
+
+    def cell_id(self, variant: str, suite: str, part: str) -> str:
+        """Id of a planned cell."""
+        return next(
+            str(cell.id) for cell in self.prepared.cells if (cell.variant, cell.suite, cell.part) == (variant, suite, part)
+        )
+
+    @contextmanager
+    def timing(self, cell_id: str) -> Iterator[None]:
+        """Add the wall time of a block of work to its cell."""
+        start = now_ns()
+        try:
+            yield
+        finally:
+            self.store.add_seconds(cell_id, (now_ns() - start) / 1e9)
+
+    def advance(self, variant: str, suite: str, part: str, share: float) -> None:
+        """Count a share of a cell as done."""
+        self.meter.advance(self.seconds.get((variant, suite, part), 0.0) * share)
+
+    def finish(self, cell: Cell) -> None:
+        """Close a cell."""
+        self.store.set_state(str(cell.id), "done")
+
+    def fail(self, cell: Cell, error: CellError) -> None:
+        """Record a cell's failure; a dead worker is started anew for the next cell."""
+        self.store.set_state(str(cell.id), "failed", str(error))
+        self.failures.append((cell.variant, cell.suite, str(error)))
+        self.meter.say(f"{cell.variant} · {cell.suite}: failed: {error}")
+        if isinstance(error, WorkerDied):
+            self.pool.drop(cell.variant)
+
+
+def spec_key(spec: EngineSpec) -> str:
+    """A hashable key of an engine's settings."""
+    from harness.plan import spec_identity
+
+    return spec_identity(spec)
+
+
+def _tokens(worker: WorkerHandle, text: str) -> list[int]:
+    tokens: list[int] = worker.call("tokenize", text=text)
+    return tokens

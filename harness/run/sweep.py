@@ -1,0 +1,189 @@
+"""The sweep: prepare, open the run's folder, measure what is missing, derive, write the report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from harness import __version__
+from harness.costs import DEMO, ModelSize, cell_s, default_machine, size_of_file
+from harness.errors import CellError
+from harness.meters import describe, open_meters
+from harness.meters.bandwidth import bandwidth
+from harness.meters.cpus import effective_cpus
+from harness.record import ItemRow
+from harness.run.folder import RunFolder, open_folder
+from harness.run.prepare import Prepared, SweepOptions, prepare
+from harness.run.progress import Meter
+from harness.run.quality import run_quality
+from harness.run.session import Session
+from harness.run.timed import run_speed
+from harness.store import CellRow, Store
+
+__all__ = ["SweepOptions", "SweepOutcome", "rebuild_report", "sweep"]
+
+
+@dataclass(frozen=True, slots=True)
+class SweepOutcome:
+    """What a sweep leaves behind.
+
+    Attributes:
+        folder: Where run.sqlite, results.json and report.html are.
+        failed_cells: "variant · suite: reason" of each failed cell.
+    """
+
+    folder: str
+    failed_cells: list[str]
+
+
+def sweep(options: SweepOptions) -> SweepOutcome:
+    """Measure every cell that is not done yet and write the results.
+
+    Raises:
+        InputError: What was given is wrong; nothing was measured.
+    """
+    console = Console(stderr=True)
+    prepared = prepare(options, lambda line: console.print(f"preparing {line}", highlight=False, markup=False))
+    opened = open_folder(options, prepared, datetime.now(UTC))
+    try:
+        for line in prepared.warnings:
+            console.print(f"note: {line}", highlight=False, markup=False)
+        _register(opened, prepared)
+        left = _seconds_left(opened.store, prepared)
+        if opened.resumed:
+            console.print(f"resuming {opened.path}: {_done_line(opened.store)}", highlight=False, markup=False)
+        if any(cell.state != "done" for cell in opened.store.cells()):
+            _measure(opened, prepared, left, console)
+        opened.store.put("state", "complete")
+        rebuild_report(opened.path, None)
+        failed = [f"{cell.variant} · {cell.suite}: {cell.error}" for cell in opened.store.cells() if cell.state == "failed"]
+        return SweepOutcome(str(opened.path), failed)
+    finally:
+        opened.store.close()
+        opened.lock.release()
+
+
+def rebuild_report(run: Path, out: Path | None) -> Path:
+    """Derive results.json and report.html anew from run.sqlite alone; returns the page's path."""
+    from harness.report.page import render
+    from harness.results import derive
+    from harness.run.collect import collect
+    from harness.store import dumps
+
+    store = Store.open(run)
+    try:
+        results, series = derive(collect(store))
+    finally:
+        store.close()
+    folder = store.path.parent
+    _write(folder / "results.json", dumps(results))
+    page = out if out is not None else folder / "report.html"
+    _write(page, render(results, series))
+    return page
+
+
+def _write(path: Path, text: str) -> None:
+    """Whole or not at all."""
+    beside = path.with_name(f".{path.name}.part")
+    beside.write_text(text, encoding="utf-8")
+    beside.replace(path)
+
+
+def _register(opened: RunFolder, prepared: Prepared) -> None:
+    """Put the plan into the run file; what is there already stays."""
+    store = opened.store
+    facts: Mapping[str, Any] = {
+        "harness_version": __version__,
+        "preset": prepared.preset,
+        "machine": prepared.machine,
+        "suites": {name: prepared.suites.settings_of(name) for name, _ in prepared.suites.items()},
+        "mmlu_data": None
+        if prepared.mmlu is None
+        else {**asdict(prepared.mmlu.source), "digest": prepared.mmlu.digest, "is_sample": prepared.mmlu.source.is_sample},
+        "energy": describe(open_meters()),
+        "warnings": list(prepared.warnings),
+    }
+    for key, value in facts.items():
+        if store.get(key) is None:
+            store.put(key, value)
+    for position, variant in enumerate(prepared.variants):
+        store.add_variant(position, prepared.row(variant))
+    for cell in prepared.cells:
+        store.add_cell(CellRow(str(cell.id), cell.suite, cell.part, cell.variant), [cell.variant])
+    for row in store.cells():
+        if row.state == "failed":
+            store.set_state(row.cell_id, "pending")
+    store.put("state", "running")
+
+
+def _seconds_left(store: Store, prepared: Prepared) -> dict[tuple[str, str, str], float]:
+    """Estimated seconds of every cell that is not done."""
+    states = {row.cell_id: row.state for row in store.cells()}
+    here = prepared.machine
+    machine = default_machine(effective_cpus(), here["ram_bytes"], None)
+    size = _model_size(prepared)
+    by_name = {variant.name: variant for variant in prepared.variants}
+    return {
+        (cell.variant, cell.suite, cell.part): cell_s(cell, by_name[cell.variant], prepared.suites, size, machine)
+        for cell in prepared.cells
+        if states[str(cell.id)] != "done" and cell.shared_with is None
+    }
+
+
+def _model_size(prepared: Prepared) -> ModelSize:
+    if prepared.config.model == "demo":
+        return DEMO
+    model = prepared.models[prepared.reference.name]
+    return size_of_file(Path(model["path"]).stat().st_size, model["file"])
+
+
+def _done_line(store: Store) -> str:
+    cells = store.cells()
+    items = sum(len(store.keys(cell.cell_id)) for cell in cells)
+    return f"{sum(cell.state == 'done' for cell in cells)} of {len(cells)} cells done, {items} items kept"
+
+
+def _measure(opened: RunFolder, prepared: Prepared, left: Mapping[tuple[str, str, str], float], console: Console) -> None:
+    with Meter(sum(left.values()), console) as meter:
+        session = Session(prepared, opened.store, opened.path, meter, left)
+        try:
+            _machine(session)
+            _engines(session)
+            run_speed(session)
+            run_quality(session)
+        finally:
+            session.pool.close()
+        meter.done()
+
+
+def _machine(session: Session) -> None:
+    """Memory bandwidth, once per run."""
+    if session.store.get("bandwidth") is None:
+        session.meter.now("memory bandwidth")
+        cache = max((int(size) for size in (session.prepared.machine.get("caches") or {}).values()), default=0) or None
+        session.store.put("bandwidth", bandwidth(threads=effective_cpus(), cache_bytes=cache).as_dict())
+
+
+def _engines(session: Session) -> None:
+    """Load every variant once: load time, memory and what the engine says it did."""
+    for variant in session.prepared.variants:
+        cell_id = f"engine-{session.prepared.row(variant).identity}"
+        cell = CellRow(cell_id, "engine", "load", variant.name)
+        session.store.add_cell(cell, [variant.name])
+        if "load" in session.store.keys(cell_id):
+            session.store.set_state(cell_id, "done")
+            continue
+        session.meter.now(f"loading {variant.name}")
+        try:
+            payload = session.loaded(variant.name)
+        except CellError as error:
+            session.store.set_state(cell_id, "failed", str(error))
+            session.meter.say(f"{variant.name}: cannot be loaded: {error}")
+            continue
+        session.store.add_item(ItemRow(cell_id, "load", "load", payload))
+        session.store.set_state(cell_id, "done")

@@ -1,0 +1,57 @@
+"""One timed generation in the worker, with everything that was going on around it. Derives no figure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+from harness.backends.base import Backend, GenerateRequest
+from harness.meters import open_meters
+from harness.meters.base import EnergyMeter, window
+from harness.meters.contention import Sampler, codes, contention
+from harness.meters.memory import peak_rss_bytes, rss_bytes
+from harness.run.tasks import record_of
+
+Send = Callable[[Any], None]
+
+
+@cache
+def _instruments() -> tuple[list[EnergyMeter], Sampler]:
+    """This process's meters, opened once."""
+    return open_meters(), Sampler()
+
+
+def trial(backend: Backend, send: Send, prompt: Sequence[int], output_tokens: int, threads: int) -> dict[str, Any]:
+    """Generate exactly ``output_tokens`` greedily after ``prompt`` and return the raw payload of a trial.
+
+    The energy window is the request: from just before it is sent to just after its last token.
+    """
+    meters, sampler = _instruments()
+    request = GenerateRequest(tuple(prompt), output_tokens, ignore_eos=True)
+    before = sampler.read()
+    readings = [meter.read() for meter in meters]
+    record = record_of(backend, request)
+    energy = [
+        pair for meter, start in zip(meters, readings, strict=True) for pair in window(start, meter.read())
+    ]
+    seen = contention(before, sampler.read(), sampler.n_cpus, threads)
+    record["codes"] = [*record["codes"], *codes(seen)]
+    return {"prompt_tokens": len(prompt), "record": record, "contention": seen, "energy": energy}
+
+
+def warm(backend: Backend, send: Send, prompts: Sequence[Sequence[int]], output_tokens: int) -> dict[str, Any]:
+    """Warm the engine with discarded generations; returns the process's memory afterwards, bytes."""
+    for prompt in prompts:
+        record_of(backend, GenerateRequest(tuple(prompt), output_tokens, ignore_eos=True))
+    return {"peak_rss_bytes": peak_rss_bytes(), "rss_bytes": rss_bytes()}
+
+
+def idle(backend: Backend, send: Send, seconds: float) -> list[dict[str, Any]]:
+    """Energy readings over ``seconds`` with the model loaded and nothing to do."""
+    import time
+
+    from harness.meters.base import idle_window
+
+    meters, _ = _instruments()
+    return [pair for meter in meters for pair in idle_window(meter, seconds, time.sleep)]

@@ -1,0 +1,1 @@
+"""Statistics over plain numbers: summaries, intervals, paired comparison, drift. Pure and seeded."""

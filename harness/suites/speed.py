@@ -1,0 +1,83 @@
+"""Prompts of the speed suite and the order of its trials. No clock, no engine."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+
+from harness.errors import InputError
+from harness.suites.data import suite_yaml
+from harness.suites.long_context.text import Kind, generate
+
+Tokens = tuple[int, ...]
+
+
+def prompts(
+    lengths: Sequence[int], rounds: int, seed: int, tokenize: Callable[[str], list[int]]
+) -> list[dict[int, Tokens]]:
+    """Prompts of exactly the lengths asked for, new ones each round, no two with a common beginning.
+
+    After the BOS token, if there is one, the very first token is new in every prompt while the pool of opening words
+    lasts (about 80 prompts); later ones differ within the first three. All variants get the prompts of their round.
+
+    Args:
+        lengths: Tokens, BOS included; each at least 4.
+        rounds: How many rounds.
+        seed: Of everything.
+        tokenize: Token ids of a text, with BOS where the model wants one.
+
+    Returns:
+        One ``{length: token ids}`` per round.
+
+    Raises:
+        InputError: If a length is below 4, or there are not enough different openings.
+    """
+    if min(lengths, default=4) < 4:
+        raise InputError(f"speed: prompt_tokens {min(lengths)}: too short; expected at least 4")
+    openings = _openings(random.Random(f"speed:{seed}"), tokenize)
+    result: list[dict[int, Tokens]] = []
+    for turn in range(rounds):
+        made = {}
+        for place, length in enumerate(dict.fromkeys(lengths)):
+            made[length] = _prompt(next(openings), length, turn * len(lengths) + place, seed, tokenize)
+        result.append(made)
+    return result
+
+
+def schedule(n_variants: int, rounds: int, seed: int) -> list[tuple[int, ...]]:
+    """The order of variants in each round: a palindrome A B C ... C B A, drawn anew each round.
+
+    A drift that is linear in time falls on every variant alike: the two turns of each lie around the same middle.
+
+    Returns:
+        Per round ``2 n_variants`` indices.
+    """
+    rng = random.Random(f"schedule:{seed}")
+    orders = [rng.sample(range(n_variants), n_variants) for _ in range(rounds)]
+    return [(*order, *reversed(order)) for order in orders]
+
+
+def _openings(rng: random.Random, tokenize: Callable[[str], list[int]]) -> Iterator[str]:
+    """First sentences: each adjective once, by its own first token; then pairs that differ within three tokens."""
+    data = suite_yaml("speed")
+    adjectives, nouns = rng.sample(data["adjectives"], len(data["adjectives"])), rng.sample(data["nouns"], len(data["nouns"]))
+    bos = len(tokenize(""))
+    seen: set[Tokens] = set()
+    for turn, noun in enumerate(nouns):
+        for adjective in adjectives:
+            opening = f"{adjective} {noun} were on the list of that day. "
+            start = tuple(tokenize(opening)[bos : bos + 3])
+            if not seen.isdisjoint({start, start[:1]} if turn == 0 else {start}):
+                continue
+            seen |= {start, start[:1]}
+            yield opening
+    raise InputError("speed: no more openings that differ; ask for fewer rounds or prompt lengths")
+
+
+def _prompt(opening: str, length: int, index: int, seed: int, tokenize: Callable[[str], list[int]]) -> Tokens:
+    kind: Kind = "story" if index % 2 == 0 else "document"
+    body = generate(kind, seed * 100_003 + index, length, lambda piece: len(tokenize(piece)), ())
+    tokens = tokenize(opening + body.text)
+    if len(tokens) < length:
+        raise InputError(f"speed: the tokenizer gave {len(tokens)} tokens where {length} were expected")
+    return tuple(tokens[:length])

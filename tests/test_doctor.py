@@ -1,0 +1,120 @@
+"""The doctor's verdicts; nothing here measures or reaches a network."""
+
+from __future__ import annotations
+
+import io
+import json
+import urllib.error
+import urllib.request
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from harness import doctor
+from harness.meters.bandwidth import MIB, Bandwidth
+from harness.meters.contention import Snapshot, contention
+
+
+def energy_of(rapl: tuple[tuple[str, ...], str], nvml: tuple[tuple[str, ...], str], gpus: int = 0) -> doctor.Check:
+    fake_rapl: Any = SimpleNamespace(domains=rapl[0], why=rapl[1])
+    fake_nvml: Any = SimpleNamespace(domains=nvml[0], why=nvml[1], gpus=[None] * gpus)
+    return doctor.energy(fake_rapl, fake_nvml)
+
+
+def test_energy_verdicts() -> None:
+    none = energy_of(((), "powercap is missing"), ((), "NVML does not start"))
+    assert none.status == "missing" and "never ranked" in none.why and "powercap is missing" in none.why
+    refused = "only root may read it; to allow everyone until the next boot: sudo chmod X"
+    root_only = energy_of(((), refused), ((), "no"))
+    assert root_only.remedy == "sudo chmod X"
+    assert energy_of((("package-0",), ""), ((), "NVML does not start")).status == "ok"
+    assert energy_of((("package-0",), ""), ((), "no energy counter"), gpus=1).status == "limited"
+
+
+def test_contention_verdicts() -> None:
+    def seen(**end: float) -> dict[str, Any]:
+        start = {"busy_s": 0.0, "own_s": 0.0, "steal_s": 0.0, "psi_some_us": 0}
+        return contention(Snapshot(0, **start), Snapshot(500_000_000, **{**start, **end}), 2, 2)  # type: ignore[arg-type]
+
+    assert doctor.quiet_of(seen()).status == "ok"
+    busy = doctor.quiet_of(seen(busy_s=0.5))
+    assert busy.status == "limited" and "others 50%" in busy.found
+    assert doctor.quiet_of(contention(Snapshot(0), Snapshot(1), 2, 2)).status == "missing"
+
+
+def test_quiet_watches_for_the_asked_time() -> None:
+    waits: list[float] = []
+    assert doctor.quiet(0.5, waits.append).name == "contention" and waits == [0.5]
+
+
+@pytest.mark.parametrize(("enough", "status"), [(True, "ok"), (False, "limited"), (None, "limited")])
+def test_bandwidth_verdicts(monkeypatch: pytest.MonkeyPatch, enough: bool | None, status: str) -> None:
+    seen = Bandwidth(20e9, 18e9, 9, 1024 * MIB, None if enough is None else 300 * MIB, enough, 2)
+    monkeypatch.setattr("harness.meters.bandwidth.bandwidth", lambda **_: seen)
+    check = doctor.bandwidth()
+    assert check.status == status and "20.0 GB/s best" in check.found and "1024 MiB" in check.why
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (urllib.error.URLError(OSError("Name or service not known")), "missing"),
+        (TimeoutError("timed out"), "missing"),
+        (urllib.error.HTTPError("u", 401, "no", {}, io.BytesIO()), "ok"),  # type: ignore[arg-type]
+    ],
+)
+def test_hub_never_raises(monkeypatch: pytest.MonkeyPatch, error: Exception, status: str) -> None:
+    limits: list[float] = []
+
+    def refuse(request: urllib.request.Request, timeout: float) -> None:
+        assert request.get_method() == "HEAD"
+        limits.append(timeout)
+        raise error
+
+    monkeypatch.setattr(urllib.request, "urlopen", refuse)
+    check = doctor.hub()
+    assert check.status == status and limits == [2.0]
+
+
+def test_tools_that_are_missing_name_a_remedy() -> None:
+    for check in (doctor.compiler(lambda _: None), doctor.sandbox(lambda _: None)):
+        assert check.status == "missing" and check.remedy
+    assert doctor.compiler(lambda name: f"/usr/bin/{name}").found == "/usr/bin/c++"
+    assert doctor.sandbox(lambda name: f"/usr/bin/{name}").status == "ok"
+
+
+def test_data_folder(tmp_path: Path) -> None:
+    assert doctor.data("").status == "limited"
+    assert doctor.data(str(tmp_path / "none")).status == "missing"
+    assert doctor.data(str(tmp_path)).status == "limited"
+    (tmp_path / "mmlu" / "cais_mmlu").mkdir(parents=True)
+    assert doctor.data(str(tmp_path)).status == "ok"
+
+
+def test_disk_looks_at_the_first_folder_that_exists(tmp_path: Path) -> None:
+    check = doctor.disk(tmp_path / "not" / "yet")
+    assert check.status in ("ok", "limited") and str(tmp_path / "not" / "yet") in check.found
+
+
+def test_gpu_verdicts() -> None:
+    none: Any = SimpleNamespace(gpus=(), why="NVML does not start", driver=None)
+    assert doctor.gpu(none).status == "missing" and doctor.gpu(none).why == "NVML does not start"
+    one: Any = SimpleNamespace(gpus=[SimpleNamespace(name="H100", memory_bytes=80 << 30)], why="", driver="570")
+    assert doctor.gpu(one).found == "H100 (80 GiB)"
+
+
+def test_diagnose_covers_everything_in_plain_json(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(doctor, "quiet", lambda: doctor.Check("contention", "ok", "quiet"))
+    monkeypatch.setattr(doctor, "bandwidth", lambda: doctor.Check("bandwidth", "ok", "20 GB/s"))
+    monkeypatch.setattr(doctor, "hub", lambda: doctor.Check("hub", "missing", "not reachable"))
+    rows = doctor.as_dicts(doctor.diagnose(tmp_path))
+    names = {row["name"] for row in rows}
+    assert names == {
+        *("cores", "memory", "contention", "bandwidth", "frequency", "energy", "GPU"),
+        *("disk", "hub", "compiler", "sandbox", "engines", "data"),
+    }
+    assert all(set(row) == {"name", "status", "found", "why", "remedy"} for row in rows)
+    assert all(row["status"] in ("ok", "limited", "missing") and row["found"] for row in rows)
+    json.dumps(rows, allow_nan=False)

@@ -1,0 +1,296 @@
+"""Cells and their identities, suite sizes from presets, and estimates."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.backends.base import EngineSpec, Speculate
+from harness.config import Config, Variant, expand
+from harness.costs import DEMO, Machine, cell_s, default_machine, disk_bytes, size_of_file, suite_tokens, variant_cost
+from harness.errors import ConfigError, InputError
+from harness.plan import Cell, canonical_json, cell_id, cells, scoring_identity, spec_identity, warnings
+from harness.presets import PRESETS, MmluPlan, SpeedPlan, SuitePlan, resolve
+from harness.settings import SUITES
+
+DRAFT = Speculate("draft_model", tokens=4, draft_path="/models/draft.gguf", draft_digest="d1")
+SPEC = EngineSpec(backend="llama_cpp", model_path="/models/m.gguf", model_digest="aa", weights="q4_0", speculate=DRAFT)
+
+
+def config(**parts: Any) -> Config:
+    base = {"version": 1, "model": "demo", "reference": "f16", "matrix": {"weights": ["f16", "q8_0"]}}
+    return Config.model_validate({**base, **parts})
+
+
+# --- identities
+
+
+def test_three_configurations_that_look_alike_have_three_identities():
+    """Another batch, another draft model, and the same path with other bytes are each a run of their own."""
+    batch = replace(SPEC, batch=256)
+    draft = replace(SPEC, speculate=replace(DRAFT, draft_digest="d2"))
+    bytes_ = replace(SPEC, model_digest="bb")
+    identities = {spec_identity(spec) for spec in (SPEC, batch, draft, bytes_)}
+    assert len(identities) == 4
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"backend": "fake"}, {"model_digest": "bb"}, {"weights": "q4_1"}, {"kv": "q8_0"}, {"flash_attention": True},
+        {"threads": 2}, {"batch": 256}, {"ubatch": 256}, {"ctx": 2048}, {"gpu_layers": 1}, {"chat_template": True},
+        {"speculate": Speculate()}, {"speculate": Speculate("prompt_lookup")}, {"speculate": replace(DRAFT, tokens=5)},
+        {"speculate": replace(DRAFT, ngram=4)}, {"extra": {"a": 1}},
+    ],
+)  # fmt: skip
+def test_every_setting_is_in_the_identity(change):
+    assert spec_identity(replace(SPEC, **change)) != spec_identity(SPEC)
+
+
+def test_every_field_of_a_spec_but_its_path_was_tried_above():
+    """A setting added later must be added to the test above, too."""
+    tried = {"backend", "model_digest", "weights", "kv", "flash_attention", "threads", "batch", "ubatch", "ctx"}
+    tried |= {"gpu_layers", "chat_template", "speculate", "extra", "model_path"}
+    assert set(EngineSpec.__dataclass_fields__) == tried
+
+
+def test_paths_are_not_in_the_identity():
+    moved = replace(SPEC, model_path="/elsewhere/x.gguf", speculate=replace(DRAFT, draft_path="/tmp/d.gguf"))
+    assert spec_identity(moved) == spec_identity(SPEC)
+    assert scoring_identity(moved) == scoring_identity(SPEC)
+
+
+def test_scoring_does_not_depend_on_speculation_and_depends_on_the_rest():
+    assert scoring_identity(replace(SPEC, speculate=Speculate())) == scoring_identity(SPEC)
+    assert scoring_identity(replace(SPEC, batch=256)) != scoring_identity(SPEC)
+    assert scoring_identity(SPEC) != spec_identity(replace(SPEC, speculate=Speculate()))
+
+
+def test_identities_are_the_same_on_every_machine_and_day():
+    plain = EngineSpec(backend="fake", model_path="m", model_digest="aa", weights="f16")
+    assert spec_identity(plain) == spec_identity(replace(plain, extra=MappingProxyType({})))
+    text = (
+        '{"schema":1,"spec":{"backend":"fake","batch":512,"chat_template":false,"ctx":4096,"extra":{},'
+        '"flash_attention":false,"gpu_layers":0,"kv":"f16","model_digest":"aa",'
+        '"speculate":{"draft_digest":null,"kind":"none","ngram":3,"tokens":8},'
+        '"threads":1,"ubatch":512,"weights":"f16"}}'
+    )
+    assert spec_identity(plain) == hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_an_identity_without_a_digest_is_refused():
+    with pytest.raises(ValueError, match="digest of the model"):
+        spec_identity(replace(SPEC, model_digest=""))
+    with pytest.raises(ValueError, match="digest of the draft"):
+        scoring_identity(replace(SPEC, speculate=replace(DRAFT, draft_digest=None)))
+
+
+def test_a_cell_is_identified_by_variant_suite_and_settings():
+    base = cell_id("v", "mmlu.docs", {"per_subject": 4, "data_digest": "x"})
+    assert base == cell_id("v", "mmlu.docs", {"data_digest": "x", "per_subject": 4})
+    others = {
+        cell_id("w", "mmlu.docs", {"per_subject": 4, "data_digest": "x"}),
+        cell_id("v", "speed.trials", {"per_subject": 4, "data_digest": "x"}),
+        cell_id("v", "mmlu.docs", {"per_subject": 5, "data_digest": "x"}),
+        cell_id("v", "mmlu.docs", {"per_subject": 4, "data_digest": "y"}),
+    }
+    assert base not in others
+    assert len(others) == 4
+
+
+@pytest.mark.parametrize(
+    ("value", "error"), [(float("nan"), ValueError), ({1: "a"}, TypeError), ({"a": {2}}, TypeError)]
+)
+def test_canonical_json_refuses_what_has_no_single_text(value, error):
+    with pytest.raises(error):
+        canonical_json(value)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=10,
+)
+
+
+@given(st.dictionaries(st.text(), JSON, max_size=5))
+def test_canonical_json_is_ascii_keeps_the_value_and_ignores_the_order_of_keys(value):
+    text = canonical_json(value)
+    assert text.isascii()
+    assert json.loads(text) == value
+    assert canonical_json(dict(reversed(value.items()))) == text
+
+
+# --- cells
+
+SPECULATE = {"lookup": {"kind": "prompt_lookup"}}
+
+
+def speculating() -> tuple[tuple[Variant, ...], SuitePlan]:
+    chosen = config(matrix={"weights": ["q8_0", "f16"], "speculate": ["none", "lookup"]}, speculate=SPECULATE)
+    return expand(chosen), resolve(chosen, "smoke")
+
+
+def spec_of(variant: Variant) -> EngineSpec:
+    lookup = Speculate("prompt_lookup") if variant.speculation else Speculate()
+    weights = variant.settings.weights
+    return EngineSpec(
+        backend="fake", model_path="m", model_digest=f"digest-{weights}", weights=weights, speculate=lookup
+    )
+
+
+def test_cells_start_with_the_reference_and_share_scoring():
+    variants, suites = speculating()
+    found = cells(variants, suites)
+    assert found[0] == Cell("f16", "mmlu", "docs", None, None)
+    assert list(dict.fromkeys(cell.variant for cell in found)) == ["f16", "q8_0", "q8_0+lookup", "f16+lookup"]
+    shared = {(c.suite, c.part): c.shared_with for c in found if c.variant == "q8_0+lookup"}
+    assert shared == {
+        ("mmlu", "docs"): "q8_0",
+        ("long_context", "probes"): "q8_0",
+        ("long_context", "continuation"): None,
+        ("code_syntax", "programs"): None,
+        ("speed", "trials"): None,
+        ("fidelity", "kl"): "q8_0",
+        ("fidelity", "greedy"): None,
+    }
+
+
+def test_shared_cells_have_one_id_and_all_others_their_own():
+    variants, suites = speculating()
+    found = cells(variants, suites, {v.name: spec_of(v) for v in variants}, {"mmlu": "data"})
+    ids = {(c.variant, c.suite, c.part): c.id for c in found}
+    assert None not in ids.values()
+    for cell in found:
+        if cell.shared_with is not None:
+            assert cell.id == ids[(cell.shared_with, cell.suite, cell.part)]
+    assert len(set(ids.values())) == sum(cell.shared_with is None for cell in found)
+
+
+def test_other_data_and_another_reference_are_other_cells():
+    variants, suites = speculating()
+    specs = {v.name: spec_of(v) for v in variants}
+
+    def ids(digest: str, reference_digest: str) -> dict[tuple[str, str], str | None]:
+        changed = {**specs, "f16": replace(specs["f16"], model_digest=reference_digest)}
+        found = cells(variants, suites, changed, {"mmlu": digest})
+        return {(c.suite, c.part): c.id for c in found if c.variant == "q8_0"}
+
+    base = ids("a", "r1")
+    assert {key for key, ident in ids("b", "r1").items() if ident != base[key]} == {("mmlu", "docs")}
+    assert {key for key, ident in ids("a", "r2").items() if ident != base[key]} == {("fidelity", "kl")}
+
+
+def test_where_the_data_lies_does_not_matter():
+    variants, _ = speculating()
+    specs = {v.name: spec_of(v) for v in variants}
+    plans = [SuitePlan("quick", mmlu=MmluPlan("letters", 4, 5, folder, 0)) for folder in ("/a", "/b")]
+    first, second = (cells(variants, plan, specs, {"mmlu": "digest"}) for plan in plans)
+    assert first == second
+
+
+def test_more_threads_than_cores_and_the_restored_reference_are_named():
+    chosen = config(matrix={"threads": [2, 64]}, reference="f16+t2")
+    found = warnings(chosen, expand(chosen), cores=4)
+    assert found[0].startswith("f16+t64: threads 64 on 4 available cores")
+    assert "restored" in found[1]
+    assert len(found) == 2
+
+
+# --- presets
+
+
+def test_sizes_come_from_the_preset_and_stated_ones_win():
+    chosen = config(suites={"mmlu": {"form": "letters"}, "speed": {"rounds": 3}})
+    plan = resolve(chosen, "quick")
+    assert plan.mmlu == MmluPlan("letters", per_subject=4, shots=5, data=None, seed=0)
+    assert plan.speed == SpeedPlan(prompt_tokens=(64, 256, 768), output_tokens=48, rounds=3, seed=0)
+    assert [name for name, _ in plan.items()] == ["mmlu", "speed"]
+    assert resolve(chosen, "smoke").mmlu == MmluPlan("letters", 1, 5, None, 0)
+
+
+def test_all_means_no_limit_and_the_continuation_form_takes_no_examples():
+    plan = resolve(config(suites={"mmlu": {"per_subject": "all"}}), "smoke")
+    assert plan.mmlu == MmluPlan("continuation", per_subject=None, shots=0, data=None, seed=0)
+    assert resolve(config(suites={"mmlu": {"shots": 2}}), "full").mmlu == MmluPlan("continuation", None, 2, None, 0)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_preset_resolves_every_suite_in_the_default_context(preset):
+    plan = resolve(config(), preset)
+    assert [name for name, _ in plan.items()] == list(SUITES)
+    for suite in SUITES:
+        assert json.loads(json.dumps(plan.settings_of(suite))) == plan.settings_of(suite)
+
+
+def test_a_chosen_suite_runs_alone_and_unknown_names_are_refused():
+    assert [name for name, _ in resolve(config(), "quick", ("speed",)).items()] == ["speed"]
+    with pytest.raises(InputError, match=r"--suite: unknown 'sped'.*Did you mean 'speed'"):
+        resolve(config(), "quick", ("sped",))
+    with pytest.raises(InputError, match="--suite: unknown 'mmlu'; known: speed"):
+        resolve(config(suites={"speed": {}}), "quick", ("mmlu",))
+    with pytest.raises(InputError, match=r"--preset: unknown 'quik'.*Did you mean 'quick'"):
+        resolve(config(), "quik")
+
+
+def test_a_context_that_is_too_small_is_named_before_anything_runs():
+    with pytest.raises(ConfigError) as caught:
+        resolve(config(settings={"ctx": 1024}, suites={"long_context": {}, "speed": {}}), "quick")
+    lines = str(caught.value).splitlines()
+    assert "long_context: depth 2048 and a probe need 2304 tokens; the smallest ctx is 1024" in lines[0]
+    assert "long_context: continuation to 2028 need" in lines[1]
+    assert len(lines) == 2
+
+
+def test_the_smallest_context_of_any_variant_counts():
+    chosen = config(variants=[{"name": "tiny", "ctx": 256}], suites={"speed": {}})
+    with pytest.raises(ConfigError, match="the smallest ctx is 256"):
+        resolve(chosen, "smoke")
+
+
+# --- estimates
+
+
+def test_tokens_of_a_suite_are_counted():
+    assert suite_tokens(SpeedPlan((100, 200), 10, 5, 0), "trials") == (11 * 300, 11 * 20)
+    assert suite_tokens(MmluPlan("continuation", 1, 0, None, 0), "docs") == (57 * (90 + 32), 0)
+    assert suite_tokens(MmluPlan("letters", None, 5, None, 0), "docs") == (14_042 * (540 + 32), 0)
+
+
+def test_estimates_follow_from_bytes_and_tokens():
+    (f16, _), _ = expand(config()), None
+    machine = Machine(bandwidth_bytes_per_s=1e9, operations_per_s=2e9, operations_decode_per_s=4e9)
+    size = replace(DEMO, n_params=1e9, kv_bytes_per_token=1000.0)
+    suites = SuitePlan("quick", speed=SpeedPlan((100,), 10, 1, 0))
+    # 3 blocks (2 and a warm-up): 300 prompt tokens of 1 s, 30 steps of 2 s reading and 0.5 s computing, 1.5 s to start.
+    assert cell_s(Cell("f16", "speed", "trials", None), f16, suites, size, machine) == pytest.approx(376.5)
+    assert cell_s(Cell("f16", "speed", "trials", None, "other"), f16, suites, size, machine) == 0.0
+    # 2 GB of weights, 4096 x 1000 bytes of cache, 250 MB of engine.
+    assert variant_cost(f16, size).memory_bytes == pytest.approx(2e9 + 4_096_000 + 250e6)
+
+
+def test_a_precision_is_stored_once_and_drafts_count():
+    chosen = config(
+        matrix={"weights": ["f16", "q8_0"], "speculate": ["none", "d"]},
+        speculate={"d": {"kind": "draft_model", "weights": "q4_0"}},
+    )
+    size = replace(DEMO, n_params=8e6, source_bytes=1000)
+    assert disk_bytes(expand(chosen), size) == pytest.approx(16e6 + 8.5e6 + 4.5e6 + 1000)
+
+
+def test_the_size_of_a_file_is_read_from_its_name():
+    assert size_of_file(2_000_000, "x-F16.gguf").n_params == 1_000_000
+    assert size_of_file(489_000, "x-Q4_K_M.gguf").n_params == pytest.approx(800_000)
+    assert size_of_file(2_000_000, "unnamed.gguf").n_params == 1_000_000
+
+
+def test_more_cores_are_assumed_faster_up_to_a_bandwidth():
+    assert default_machine(2, None, None).bandwidth_bytes_per_s == 30e9
+    assert default_machine(64, None, None).bandwidth_bytes_per_s == 60e9

@@ -63,7 +63,7 @@ class VariantCost:
 
 
 # SmolLM2-135M: 134.5 M parameters, 30 layers, 3 key-value heads of 64 values, twice (K and V), 2 bytes each.
-DEMO = ModelSize(n_params=134_515_008, kv_bytes_per_token=2 * 30 * 3 * 64 * 2, source_bytes=91_700_000, known=True)
+DEMO = ModelSize(n_params=134_515_008, kv_bytes_per_token=2 * 30 * 3 * 64 * 2, source_bytes=98_362_432, known=True)
 
 
 def default_machine(cores: int, ram_bytes: int | None, free_disk_bytes: int | None) -> Machine:

@@ -58,7 +58,7 @@ class CellRow:
 
 @dataclass(frozen=True, slots=True)
 class VariantRow:
-    """One variant as stored. ``spec`` and ``model`` are plain JSON: the engine settings and where the file came from."""
+    """One variant as stored. ``spec`` (engine settings) and ``model`` (where the file came from) are plain JSON."""
 
     name: str
     reference: bool
@@ -232,6 +232,7 @@ class Store:
 
         query = (
             "SELECT v.variant, c.suite, c.part, i.key, i.kind, i.payload FROM items i "
-            "JOIN cells c USING (cell_id) JOIN variant_cells v USING (cell_id) ORDER BY v.variant, c.suite, c.part, i.key"
+            "JOIN cells c USING (cell_id) JOIN variant_cells v USING (cell_id) "
+            "ORDER BY v.variant, c.suite, c.part, i.key"
         )
         return pd.read_sql_query(query, self._db)

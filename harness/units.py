@@ -13,8 +13,19 @@ from harness.errors import InputError
 
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "min": 60.0}
-_BYTES = {"b": 1.0, "byte": 1.0, "bytes": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12,
-          "kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30, "tib": 2.0**40}  # fmt: skip
+_BYTES = {
+    "b": 1.0,
+    "byte": 1.0,
+    "bytes": 1.0,
+    "kb": 1e3,
+    "mb": 1e6,
+    "gb": 1e9,
+    "tb": 1e12,
+    "kib": 2.0**10,
+    "mib": 2.0**20,
+    "gib": 2.0**30,
+    "tib": 2.0**40,
+}
 _NUMBER = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(.*?)\s*$")
 
 
@@ -33,14 +44,14 @@ def si(value: float, unit: str) -> str:
 
 
 def decimals(half_width: float) -> int:
-    """Decimal places worth printing: one significant digit of the half-width, two if the first is a 1 or 2.
+    """Decimal places worth printing: one significant digit of the half-width, two if the first is a 1.
 
     >>> decimals(3.1), decimals(0.123), decimals(14.0), decimals(350.0)
     (0, 2, 0, -2)
     """
     exponent = math.floor(math.log10(half_width))
     lead = round(half_width / 10.0**exponent, 6)
-    return -exponent + (1 if lead < 2.95 else 0)
+    return -exponent + (1 if lead < 1.95 else 0)
 
 
 def significant(value: float, digits: int = 3) -> str:

@@ -26,6 +26,8 @@ from ruamel.yaml.events import (
 
 MAX_NODES = 20_000
 MAX_DEPTH = 30
+# No number or word that readers could take differently is longer; keeps the patterns below from long texts.
+MAX_NUMBER = 100
 
 Place = tuple[str | int, ...]
 
@@ -161,7 +163,7 @@ class _Converter:
 
     def _scalar(self, node: _Node, place: Place) -> Any:
         text = node.text or ""
-        if not node.plain:
+        if not node.plain or len(text) > MAX_NUMBER:
             return text
         for pattern, advice in _AMBIGUOUS:
             if pattern.fullmatch(text) and not _FLOAT.fullmatch(text):

@@ -6,6 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# A deadline would fail tests on a busy machine.
+settings.register_profile("harness", deadline=None)
+settings.load_profile("harness")
 
 
 @pytest.fixture(scope="session")

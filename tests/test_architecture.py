@@ -18,10 +18,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "record", "units", "yaml_tree", "run.clock"),
     ("stats", "metrics", "settings", "backends.base"),
     (
-        *("config", "load", "presets", "plan", "costs", "schemas"),
-        *("view", "pareto", "wish", "choose", "claims", "claim_rules", "evidence"),
+        *("config", "load", "presets", "plan", "costs", "schemas", "decide"),
     ),
-    ("backends", "meters", "models", "store", "suites", "sandbox"),
+    ("backends", "meters", "fetch", "models", "store", "suites", "sandbox"),
     ("report", "results"),
     ("run", "doctor"),
     ("cli", "__main__"),
@@ -31,7 +30,7 @@ STRANGERS = (("backends", "meters"), ("meters", "backends"), ("suites", "backend
 
 PURE = (
     *("errors", "record", "units", "metrics", "stats", "settings", "config", "presets", "plan", "costs"),
-    *("view", "pareto", "wish", "choose", "claims", "claim_rules", "evidence", "report"),
+    *("decide", "results", "report"),
     *(
         "suites.long_context",
         "suites.speed",
@@ -47,6 +46,8 @@ WORLD = frozenset(
         *("secrets", "uuid", "llama_cpp", "torch", "transformers", "pynvml", "lm_eval", "datasets", "huggingface_hub"),
     ]
 )
+# One literal table; longer than a module with logic may be.
+TABLES = ("metrics.catalog",)
 HEAVY = "numpy scipy pandas plotly pydantic ruamel rich jinja2 lm_eval datasets torch llama_cpp pyarrow tree_sitter"
 
 
@@ -143,7 +144,7 @@ def test_modules_and_functions_stay_readable(path):
         if isinstance(node, ast.FunctionDef) and (node.end_lineno or 0) - node.lineno >= 60
     ]
     assert not long
-    assert len(text.splitlines()) <= 300
+    assert len(text.splitlines()) <= (400 if name_of(path) in TABLES else 300)
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import struct
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -206,6 +207,38 @@ def test_plan_of_a_model_of_unknown_size_says_so(write_config):
     assert "?" in run("plan", str(write_config(text))).stdout
 
 
+def tiny_gguf(file: Path, facts: dict[str, str | int]) -> None:
+    """A GGUF file of one F32 tensor of 4 x 2 and the given facts."""
+
+    def text(value: str) -> bytes:
+        return struct.pack("<Q", len(value)) + value.encode()
+
+    out = b"GGUF" + struct.pack("<IQQ", 3, 1, len(facts))
+    for key, value in facts.items():
+        out += text(key)
+        out += struct.pack("<I", 8) + text(value) if isinstance(value, str) else struct.pack("<II", 4, value)
+    out += text("token_embd.weight") + struct.pack("<IQQIQ", 2, 4, 2, 0, 0)
+    out += b"\0" * (-len(out) % 32) + b"\0" * 32
+    file.write_bytes(out)
+
+
+def test_plan_reads_the_size_of_a_local_model_from_its_header(write_config, tmp_path):
+    shape = {"block_count": 3, "attention.head_count": 4, "attention.head_count_kv": 2, "embedding_length": 32}
+    tiny_gguf(tmp_path / "m.gguf", {"general.architecture": "llama", **{f"llama.{k}": v for k, v in shape.items()}})
+    text = "version: 1\nmodel: m.gguf\nreference: f16\nmatrix: {weights: [f16]}\n"
+    (row,) = json.loads(run("plan", str(write_config(text)), "--json").stdout)["variants"]
+    assert row["file_bytes"] == 8 * 2
+    # 3 layers x 2 key-value heads x 8 values x (K and V) x 2 bytes = 192 bytes a token, for 4096 tokens.
+    assert row["memory_bytes"] == 16 + 192 * 4096 + 250_000_000
+
+
+def test_plan_refuses_a_file_that_is_no_model(write_config, tmp_path):
+    (tmp_path / "m.gguf").write_bytes(b"not a model")
+    done = run("plan", str(write_config("version: 1\nmodel: m.gguf\nreference: f16\nmatrix: {weights: [f16]}\n")))
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [
@@ -394,6 +427,50 @@ def test_export_refuses_other_formats_and_places(stored, tmp_path):
     done = run("export", "r1", "--format", "csv", "--out", str(tmp_path / "none" / "x.csv"))
     assert done.exit_code == 2
     assert len(done.stderr.splitlines()) == 1
+
+
+# --- models and doctor
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_models_lists_what_is_in_the_cache(cache):
+    empty = run("models", "list")
+    assert (empty.exit_code, empty.stdout) == (0, "")
+    assert "harness models add demo" in empty.stderr
+    made = cache / "models" / "quantised" / "m-q8_0.gguf"
+    made.parent.mkdir(parents=True)
+    made.write_bytes(b"x" * 2_000_000)
+    assert run("models", "list").stdout == f"m-q8_0  quantised  2 MB\n  {made}\n"
+    (row,) = json.loads(run("models", "list", "--json").stdout)
+    assert (row["name"], row["kind"], row["bytes"]) == ("m-q8_0", "quantised", 2_000_000)
+
+
+def test_models_path_is_the_cache_or_a_file(cache, tmp_path):
+    assert run("models", "path").stdout.strip() == str(cache)
+    (tmp_path / "m.gguf").write_bytes(b"GGUF")
+    assert run("models", "path", "m.gguf").stdout.strip() == "m.gguf"
+    missing = run("models", "add", "no.gguf")
+    assert (missing.exit_code, missing.stdout) == (2, "")
+    assert len(missing.stderr.splitlines()) == 1
+
+
+def test_doctor_shows_every_check_with_its_remedy(monkeypatch):
+    from harness import doctor
+
+    checks = [
+        doctor.Check("cores", "ok", "2 of 2 usable"),
+        doctor.Check("energy", "missing", "no counter", "energy [rapl] is an estimate", "use real hardware"),
+    ]
+    monkeypatch.setattr(doctor, "diagnose", lambda: checks)
+    shown = run("doctor").stdout
+    for text in ("cores", "ok", "2 of 2 usable", "missing", "energy [rapl] is an estimate", "-> use real hardware"):
+        assert text in shown
+    assert json.loads(run("doctor", "--json").stdout) == doctor.as_dicts(checks)
 
 
 # --- the process

@@ -134,6 +134,12 @@ def test_a_long_chain_of_aliases_is_refused_without_exhausting_the_stack(link):
         read("\n".join(layers) + "\n")
 
 
+@pytest.mark.parametrize("text", ["1" * 200_000, "1_" * 100_000, "1:" * 100_000 + "x", "1" * 200_000 + "e"])
+def test_a_very_long_value_is_text(text):
+    """Tried as a number, it would keep the patterns busy for hours."""
+    assert read(f"a: '{text}'\nb: {text}\n").value == {"a": text, "b": text}
+
+
 @given(st.text(max_size=200))
 def test_any_text_is_read_or_refused_in_one_line(text):
     try:

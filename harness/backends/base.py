@@ -180,10 +180,15 @@ class Backend(Protocol):
         ...
 
     def score(self, requests: Sequence[ScoreRequest], on_result: Callable[[int, ScoreResult], None]) -> None:
-        """Score all, in any order, calling ``on_result(index, result)`` as each is known. Results do not depend on order."""
+        """Score all, in any order, calling ``on_result(index, result)`` as each is known; order changes no result."""
         ...
 
-    def score_at_depths(self, document: Sequence[int], probes: Sequence[tuple[int, ScoreRequest]], on_result: Callable[[int, ScoreResult], None]) -> None:
+    def score_at_depths(
+        self,
+        document: Sequence[int],
+        probes: Sequence[tuple[int, ScoreRequest]],
+        on_result: Callable[[int, ScoreResult], None],
+    ) -> None:
         """Score probes that see only the first ``depth`` tokens of the document.
 
         ``probes[i] = (depth, request)``: the context of probe i is document[:depth] + request.context.
@@ -198,7 +203,9 @@ class Backend(Protocol):
         """
         ...
 
-    def logits(self, tokens: Sequence[int], *, batch: int | None = None) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
+    def logits(
+        self, tokens: Sequence[int], *, batch: int | None = None
+    ) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
         """Logits over the full vocabulary at every position, in chunks ``(first position, array (m, n_vocab))``.
 
         ``batch`` limits the micro-batch (noise floor). Memory stays bounded by one chunk.

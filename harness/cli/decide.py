@@ -1,4 +1,4 @@
-"""The verb that decides: choose. The rules themselves are in ``harness.choose``."""
+"""The verb that decides: choose. The rules themselves are in ``harness.decide.choose``."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def choose(
     Example: the fastest that loses at most one point of MMLU, in at most 1 GB
       harness choose latest --max-loss mmlu_acc=1pt --require 'peak_rss_bytes<=1GB' --maximize decode_tps
     """
-    from harness.choose import decide
-    from harness.wish import default_wish, make_wish
+    from harness.decide.choose import decide
+    from harness.decide.wish import default_wish, make_wish
 
     results = places.results_of(run)
     objective = maximize or minimize

@@ -130,26 +130,15 @@ def models_list(json: Annotated[bool, typer.Option("--json", help="Print JSON on
     """
     from harness import models
 
-    rows = [_plain(row) for row in models.listing()]
+    rows = models.listing()
     if json:
         typer.echo(jsonlib.dumps(rows, allow_nan=False))
         return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in rows[0] if rows else ("the cache is empty",):
-        table.add_column(name)
+    if not rows:
+        typer.echo(f"no model in {models.cache_dir()} yet; bring one: harness models add demo", err=True)
+        return
     for row in rows:
-        table.add_row(*[_escape("" if value is None else str(value)) for value in row.values()])
-    Console(highlight=False).print(table)
-
-
-def _plain(row: Any) -> dict[str, Any]:
-    from dataclasses import asdict, is_dataclass
-
-    values = asdict(row) if is_dataclass(row) and not isinstance(row, type) else dict(row)
-    return {key: str(value) if isinstance(value, Path) else value for key, value in values.items()}
+        typer.echo(f"{row['name']}  {row['kind']}  {int(row['bytes']) / 1e6:.0f} MB\n  {row['path']}")
 
 
 @models_app.command("add")
@@ -157,7 +146,9 @@ def _plain(row: Any) -> dict[str, Any]:
 def models_add(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="demo, path/to/model.gguf or hf:owner/repo[:file].")],
 ) -> None:
-    """Bring a model into the cache; prints its file.
+    """Fetch a model, check it and print its file.
+
+    A file of your own stays where it is and is registered by its name.
 
     \b
     Example: before going offline
@@ -170,13 +161,17 @@ def models_add(
 
 @models_app.command("path")
 @guarded
-def models_path() -> None:
-    """Print the folder of the cache.
+def models_path(
+    model: Annotated[
+        str | None, typer.Argument(metavar="MODEL", help="A model; its file is fetched if need be.")
+    ] = None,
+) -> None:
+    """Print the folder of the cache, or the file of a model.
 
     \b
-    Example: how much room does it take?
+    Example: how much room does the cache take?
       du -sh "$(harness models path)"
     """
     from harness import models
 
-    typer.echo(str(models.cache_dir()))
+    typer.echo(str(models.cache_dir() if model is None else models.find(model)))

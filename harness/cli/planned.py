@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +53,17 @@ def _model_size(config: Config) -> ModelSize | None:
         return DEMO
     if config.model.startswith("hf:"):
         return None
+    from harness.backends.llama_cpp.gguf import read_header
+
     file = Path(config.model)
-    return size_of_file(file.stat().st_size, file.name)
+    header, guess = read_header(file), size_of_file(file.stat().st_size, file.name)
+    heads, width = header.arch("attention.head_count"), header.arch("embedding_length")
+    layers, kv_heads = header.arch("block_count"), header.arch("attention.head_count_kv", heads)
+    if not header.elements or not all(isinstance(count, int) and count for count in (heads, width, layers, kv_heads)):
+        return guess
+    length = header.arch("attention.key_length") or width // heads
+    # Keys and values of every layer, 2 bytes each.
+    return replace(guess, n_params=header.elements, kv_bytes_per_token=2 * layers * kv_heads * length * 2, known=True)
 
 
 def _round(value: float | None) -> int | None:

@@ -166,9 +166,11 @@ def _gross(valid: Sequence[tuple[EnergyTrial, float]], reasons: tuple[str, ...])
         return missing("undefined")
     readings = [r for row in used for r in row.readings if is_counted(r) and not r.get("reason")]
     counters = [r for r in readings if not is_estimate(r)]
-    conditions = {"scope": sorted({str(r["domain"]) for r in counters or readings}),
-                  "method": sorted({str(r["method"]) for r in counters or readings}),
-                  "window_s": sum(_window_s(row.readings) for row in used)}
+    conditions = {
+        "scope": sorted({str(r["domain"]) for r in counters or readings}),
+        "method": sorted({str(r["method"]) for r in counters or readings}),
+        "window_s": sum(_window_s(row.readings) for row in used),
+    }
     low, high = found.low, found.high
     if not counters:
         low, high = _bounds(used, sum(output_tokens(row.trial.record) or 0 for row in used))

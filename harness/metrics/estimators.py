@@ -33,8 +33,10 @@ def with_ends(value: float, ends: tuple[float, float] | None, n: int, reasons: t
 def factored(value: float, per_block: Mapping[int, float], per_trial: Sequence[float], groups: int, n: int) -> Figure:
     """A value with its interval from blocks; from single requests, flagged, where there is only one block."""
     one_block = len(per_block) < 2
-    factors = interval.log_t_factors(per_trial, lost=groups) if one_block else interval.log_t_factors(
-        list(per_block.values())
+    factors = (
+        interval.log_t_factors(per_trial, lost=groups)
+        if one_block
+        else interval.log_t_factors(list(per_block.values()))
     )
     if factors is None:
         return Figure(value, n=n, reasons=("small_n",))
@@ -117,15 +119,35 @@ def median(trials: Sequence[Trial], value: Value) -> Figure:
         ends = interval.bootstrap(values, lambda x: np.median(x, axis=-1), strata=groups)
         return with_ends(middle, ends, len(values), () if ends else ("small_n",))
     again = repeated(groups)
-    centre = {g: float(np.median([v for v, h in zip(values, groups, strict=True) if h == g])) for g in again}
-    relative: list[float] = []
+    rows = [(t.block, r) for t, r, g in zip(kept, over_median(values, groups), groups, strict=True) if g in again]
+    return factored(middle, _block_medians(rows), [r for _, r in rows], len(again), len(values))
+
+
+def over_median(values: Sequence[float], groups: Sequence[int]) -> list[float]:
+    """Each value over the median of its group."""
+    by_group: dict[int, list[float]] = {}
+    for v, g in zip(values, groups, strict=True):
+        by_group.setdefault(g, []).append(v)
+    centre = {g: float(np.median(v)) for g, v in by_group.items()}
+    return [v / centre[g] for v, g in zip(values, groups, strict=True)]
+
+
+def _block_medians(rows: Sequence[tuple[int, float]]) -> dict[int, float]:
     blocks: dict[int, list[float]] = {}
-    for trial, v, g in zip(kept, values, groups, strict=True):
-        if g in again:
-            relative.append(v / centre[g])
-            blocks.setdefault(trial.block, []).append(relative[-1])
-    per_block = {b: float(np.median(r)) for b, r in blocks.items()}
-    return factored(middle, per_block, relative, len(again), len(values))
+    for block, r in rows:
+        blocks.setdefault(block, []).append(r)
+    return {b: float(np.median(r)) for b, r in sorted(blocks.items())}
+
+
+def block_log_medians(trials: Sequence[Trial], value: Value) -> dict[int, float]:
+    """Natural logarithm of a positive quantity in each block, put on equal prompt lengths around the overall median."""
+    kept, values = valued(trials, value)
+    if not values or min(values) <= 0:
+        return {}
+    middle = float(np.median(values))
+    relative = over_median(values, prompt_groups(kept))
+    blocks = _block_medians([(t.block, r) for t, r in zip(kept, relative, strict=True)])
+    return {b: math.log(middle * r) for b, r in blocks.items()}
 
 
 def mean(trials: Sequence[Trial], value: Value) -> Figure:
@@ -226,5 +248,10 @@ def accept(trials: Sequence[Trial], rate: bool) -> Figure:
     if low is not None and high is not None:
         low, high = max(0.0, low), (min(1.0, high) if rate else high)
     shift = 0.0 if rate else 1.0
-    return Figure(found.value + shift, None if low is None else low + shift, None if high is None else high + shift,
-                  found.n, () if found.n > 1 else ("small_n",))
+    return Figure(
+        found.value + shift,
+        None if low is None else low + shift,
+        None if high is None else high + shift,
+        found.n,
+        () if found.n > 1 else ("small_n",),
+    )

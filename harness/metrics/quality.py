@@ -75,9 +75,10 @@ def mcnemar(fixed: int, broken: int, *, mid: bool = True) -> float:
     n, least = fixed + broken, min(fixed, broken)
     if n == 0:
         return 1.0
-    below = sum(math.comb(n, k) for k in range(least))
-    at = math.comb(n, least)
-    # Integers until the end: 2**n overflows a float beyond n = 1023.
+    below, at = 0, 1
+    # Whole binomial coefficients: 2**-n is 0 as a float beyond n = 1074.
+    for k in range(least):
+        below, at = below + at, at * (n - k) // (k + 1)
     return float(min(1.0, (2 * below + at if mid else 2 * (below + at)) / 2**n))
 
 
@@ -152,9 +153,14 @@ def paired(docs: Sequence[Doc], reference: Sequence[Doc]) -> Paired | None:
     return Paired(
         delta=Figure(sum(diffs) / n, low, high, n),
         flips=Figure(changed.value, changed.low, changed.high, n),
-        fixed=fixed, broken=broken, p=mcnemar(fixed, broken), p_exact=mcnemar(fixed, broken, mid=False),
-        se=se, mde=mde((fixed + broken) / n, n) if fixed + broken else None, n=n,
-    )  # fmt: skip
+        fixed=fixed,
+        broken=broken,
+        p=mcnemar(fixed, broken),
+        p_exact=mcnemar(fixed, broken, mid=False),
+        se=se,
+        mde=mde((fixed + broken) / n, n) if fixed + broken else None,
+        n=n,
+    )
 
 
 def mmlu_figures(
@@ -176,8 +182,11 @@ def mmlu_figures(
     pair = paired(docs, reference)
     if pair is None:
         return {"mmlu_acc": acc, "mmlu_delta": missing("not_measured"), "mmlu_flips": missing("not_measured")}
-    return {"mmlu_acc": acc, "mmlu_delta": replace(pair.delta, reasons=reasons),
-            "mmlu_flips": replace(pair.flips, reasons=reasons)}
+    return {
+        "mmlu_acc": acc,
+        "mmlu_delta": replace(pair.delta, reasons=reasons),
+        "mmlu_flips": replace(pair.flips, reasons=reasons),
+    }
 
 
 def at_chance(reference: Figure, chance: float) -> bool:

@@ -49,6 +49,7 @@ def mbu(decode_tps: Figure, ceiling: Figure) -> Figure:
     reasons = tuple(dict.fromkeys((*decode_tps.reasons, *ceiling.reasons)))
     if decode_tps.value is None or not ceiling.value:
         return missing(*(reasons or ("undefined",)))
-    low, value, high = (None if v is None else v / ceiling.value
-                        for v in (decode_tps.low, decode_tps.value, decode_tps.high))
+    low, value, high = (
+        None if v is None else v / ceiling.value for v in (decode_tps.low, decode_tps.value, decode_tps.high)
+    )
     return replace(decode_tps, value=value, low=low, high=high, reasons=reasons)

@@ -17,6 +17,7 @@ from harness.stats import compare
 __all__ = [
     "Trial",
     "block_log_rates",
+    "block_log_ttft",
     "speed_figures",
     "speedup",
     "tps_by_prompt",
@@ -65,8 +66,11 @@ _FIGURES: Mapping[str, tuple[Callable[[Sequence[Trial]], Figure], frozenset[str]
 def _conditions(chosen: Usable) -> dict[str, Any]:
     lengths = sorted(set(prompt_groups(chosen.trials)))
     outputs = sorted({n for t in chosen.trials if (n := request.output_tokens(t.record)) is not None})
-    conditions: dict[str, Any] = {"prompt_tokens": lengths, "output_tokens": outputs[:1] + outputs[1:][-1:],
-                                  "blocks": len({t.block for t in chosen.trials})}
+    conditions: dict[str, Any] = {
+        "prompt_tokens": lengths,
+        "output_tokens": outputs[:1] + outputs[1:][-1:],
+        "blocks": len({t.block for t in chosen.trials}),
+    }
     return {**conditions, "excluded": dict(chosen.excluded)} if chosen.excluded else conditions
 
 
@@ -97,6 +101,11 @@ def block_log_rates(trials: Sequence[Trial]) -> dict[int, float]:
     return _log_rates(usable(trials, CACHED).trials)
 
 
+def block_log_ttft(trials: Sequence[Trial]) -> dict[int, float]:
+    """Natural logarithm of the TTFT in each block, put on equal prompt lengths around the variant's median."""
+    return est.block_log_medians(usable(trials).trials, request.ttft_s)
+
+
 def speedup(trials: Sequence[Trial], reference: Sequence[Trial] | None) -> Figure:
     """Decode rate over the reference's, paired by block, on the prompt lengths both have.
 
@@ -122,8 +131,9 @@ def _by_prompt(trials: Sequence[Trial], key: str) -> list[dict[str, Any]]:
     for length in sorted(set(labels)):
         figure = _figure([t for t, g in zip(timed, labels, strict=True) if g == length], *_FIGURES[key])
         if figure.value is not None:
-            rows.append({"prompt_tokens": length, "value": figure.value, "low": figure.low, "high": figure.high,
-                         "n": figure.n})
+            rows.append(
+                {"prompt_tokens": length, "value": figure.value, "low": figure.low, "high": figure.high, "n": figure.n}
+            )
     return rows
 
 

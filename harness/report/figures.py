@@ -12,26 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from harness.report.look import Look
 from harness.report.text import DASH, Json, chip, quantity, reasons_of, shown
 
-# Okabe-Ito's hues without yellow, told apart by colour-blind readers; the style sheet sets their shade by mode.
-PALETTE = ("@c0", "@c1", "@c2", "@c3", "@c4", "@c5")
-_SHAPES = {"none": ("circle", "solid"), "lookup": ("diamond", "dash"), "draft": ("square", "dot")}
-_OTHER_SHAPE = ("triangle", "dashdot")
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """How a variant looks on every chart: colour by weights, shape and dash by speculation."""
-
-    color: str
-    shape: str
-    dash: str
-
-    @property
-    def symbol(self) -> str:
-        """The shape's name in plotly."""
-        return "triangle-up" if self.shape == "triangle" else self.shape
+_READABLE = 12  # lines on one chart
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,22 +45,6 @@ class Figure:
 def plain(text: object) -> str:
     """A text that plotly prints as it is: its pseudo-HTML is escaped."""
     return html.escape(str(text), quote=False)
-
-
-def looks(variants: Sequence[Json]) -> dict[str, Look]:
-    """The look of every variant: the reference's weights take the ink, others the palette in order."""
-    reference = next((v for v in variants if v.get("reference")), None)
-    own = str(reference.get("settings", {}).get("weights")) if reference else None
-    colors: dict[str, str] = {own: "@ink"} if own else {}
-    result = {}
-    for variant in variants:
-        settings = variant.get("settings") or {}
-        weights = str(settings.get("weights", variant["name"]))
-        if weights not in colors:
-            colors[weights] = PALETTE[(len(colors) - bool(own)) % len(PALETTE)]
-        shape, dash = _SHAPES.get(str(settings.get("speculate", "none")), _OTHER_SHAPE)
-        result[variant["name"]] = Look(colors[weights], shape, dash)
-    return result
 
 
 def _layout(height: int, x: Mapping[str, Any], y: Mapping[str, Any], **more: Any) -> dict[str, Any]:
@@ -120,68 +88,81 @@ def _bars(points: Sequence[Json], factor: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def lines(
-    id: str,
-    title: str,
-    note: str,
-    key: str,
-    x_key: str,
-    x_label: str,
-    series: Mapping[str, Sequence[Json]],
-    look: Mapping[str, Look],
-    y_label: str,
-    rule: tuple[float, str] | None = None,
-) -> Figure | None:
-    """One line with intervals per variant. None if no series has a value.
+@dataclass(frozen=True, slots=True)
+class About:
+    """What a chart is of.
+
+    Attributes:
+        id: Of its element on the page.
+        title: Heading.
+        note: Sentence under it; may be empty.
+        key: The figure plotted, for its unit.
+        axis: Name of the vertical axis, without the unit (lines only).
+        chance: What guessing scores, in the catalogue's unit; None if there is no such level.
+    """
+
+    id: str
+    title: str
+    note: str
+    key: str
+    axis: str = ""
+    chance: float | None = None
+
+
+def lines(about: About, x_key: str, series: Mapping[str, Sequence[Json]], look: Mapping[str, Look]) -> Figure | None:
+    """One line with intervals per variant over a length in tokens. None if no series has a value.
 
     Args:
-        id: Of the element.
-        title: Heading.
-        note: Sentence under it.
-        key: The figure plotted, for its unit.
-        x_key: The points' key for the horizontal axis.
-        x_label: Its axis title.
+        about: What it is of.
+        x_key: The points' key for the horizontal axis: "prompt_tokens" or "depth".
         series: ``{variant: [{x_key, "value", "low", "high", "n"}]}``.
         look: How each variant looks.
-        y_label: Vertical axis title, without the unit.
-        rule: A level drawn across the chart and its name, in the catalogue's unit.
     """
     kept = {name: [p for p in points if p.get("value") is not None] for name, points in series.items()}
     kept = {name: sorted(points, key=lambda p: p[x_key]) for name, points in kept.items() if points and name in look}
     if not kept:
         return None
-    how = shown(key, (p["value"] for points in kept.values() for p in points))
-    factor, unit = how.factor, how.unit
-    data = [
-        {
-            "type": "scatter", "mode": "lines+markers", "name": plain(name),
-            "x": [p[x_key] for p in points], "y": [p["value"] * factor for p in points],
-            "error_y": _bars(points, factor),
-            "text": [plain(f"{name}: {_point(key, p)} at {p[x_key]:,} tokens") for p in points], "hoverinfo": "text",
-            "line": {"color": look[name].color, "dash": look[name].dash, "width": 2},
-            "marker": {"size": 8, "symbol": look[name].symbol},
-        }
-        for name, points in kept.items()
-    ]  # fmt: skip
+    how = shown(about.key, (p["value"] for points in kept.values() for p in points))
+    data = [_line(about.key, name, x_key, points, how.factor, look[name]) for name, points in kept.items()]
+    note = about.note
+    if len(kept) > _READABLE and any(look[name].leading for name in kept):
+        for name, line in zip(kept, data, strict=True):
+            line["visible"] = True if look[name].leading else "legendonly"
+        note = f"{note} Pick more variants in the legend.".strip()
     ticks = sorted({p[x_key] for points in kept.values() for p in points})
-    extra = _rule(rule[0] * factor, rule[1]) if rule else {}
     height = 330 + 22 * math.ceil(len(kept) / 4)
     layout = _layout(
         height,
-        _axis(x_label, type="log", tickmode="array", tickvals=ticks, ticktext=[f"{t:,}" for t in ticks]),
-        _axis(f"{y_label} ({unit})", rangemode="tozero"),
-        **extra,
+        _axis(x_key.replace("_", " "), type="log", tickvals=ticks, ticktext=[f"{tick:,}" for tick in ticks]),
+        _axis(f"{about.axis} ({how.unit})", rangemode="tozero"),
+        **({} if about.chance is None else _rule(about.chance * how.factor, "guessing")),
     )
     rows = tuple(
-        (name, *(_point(key, next((p for p in points if p[x_key] == tick), None)) for tick in ticks))
+        (name, *(_point(about.key, next((p for p in points if p[x_key] == tick), None)) for tick in ticks))
         for name, points in kept.items()
     )
-    ends = [(name, points[-1]["value"]) for name, points in kept.items() if points[-1][x_key] == ticks[-1]]
-    low, high = min(ends, key=lambda e: e[1]), max(ends, key=lambda e: e[1])
-    summary = f"{title}, one line per variant. At {ticks[-1]:,} tokens: from {quantity(key, low[1])} ({low[0]})"
-    summary += f" to {quantity(key, high[1])} ({high[0]})."
+    ends = {name: points[-1]["value"] for name, points in kept.items() if points[-1][x_key] == ticks[-1]}
+    summary = f"{about.title}, one line per variant. At {ticks[-1]:,} tokens {_span(about.key, ends)}."
     head = ("variant", *(f"{tick:,} tokens" for tick in ticks))
-    return Figure(id, title, note, summary, {"data": data, "layout": layout}, height, head, rows)
+    spec = {"data": data, "layout": layout}
+    return Figure(about.id, about.title, note, summary, spec, height, head, rows)
+
+
+def _line(key: str, name: str, x_key: str, points: Sequence[Json], factor: float, look: Look) -> dict[str, Any]:
+    return {
+        "type": "scatter", "mode": "lines+markers", "name": plain(name),
+        "x": [p[x_key] for p in points], "y": [p["value"] * factor for p in points],
+        "error_y": _bars(points, factor),
+        "text": [plain(f"{name}: {_point(key, p)} at {p[x_key]:,} tokens") for p in points], "hoverinfo": "text",
+        "line": {"color": look.color, "dash": look.dash, "width": 2},
+        "marker": {"size": 8, "symbol": look.symbol},
+    }  # fmt: skip
+
+
+def _span(key: str, values: Mapping[str, float]) -> str:
+    """The smallest and largest of some figures, in words."""
+    low, high = min(values, key=values.__getitem__), max(values, key=values.__getitem__)
+    return f"from {quantity(key, values[low])} ({low}) to {quantity(key, values[high])} ({high})"
 
 
 def _point(key: str, point: Json | None) -> str:
@@ -193,8 +174,8 @@ def _point(key: str, point: Json | None) -> str:
 def _rule(level: float, name: str) -> dict[str, Any]:
     line = {"color": "@muted", "width": 1.5, "dash": "dash"}
     shape = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": level, "y1": level, "line": line}
-    note = {"xref": "paper", "x": 1, "y": level, "text": plain(name), "showarrow": False, "yanchor": "bottom"}
-    return {"shapes": [shape], "annotations": [{**note, "xanchor": "right", "font": {"color": "@muted"}}]}
+    note = {"xref": "paper", "x": 0, "y": level, "text": plain(name), "showarrow": False, "yanchor": "top"}
+    return {"shapes": [shape], "annotations": [{**note, "xanchor": "left", "font": {"color": "@muted"}}]}
 
 
 def jitter(
@@ -223,7 +204,7 @@ def jitter(
     layout = _layout(
         height,
         _axis("time / median of its prompt"),
-        {"autorange": "reversed", "tickfont": {"color": "@ink"}},
+        {"type": "category", "autorange": "reversed", "tickfont": {"color": "@ink"}},
         shapes=[{**rule, "line": {"color": "@muted", "width": 1, "dash": "dot"}}],
     )
     rows = tuple(
@@ -238,45 +219,56 @@ def jitter(
 
 
 def suite(
-    id: str,
-    title: str,
-    note: str,
-    key: str,
-    metrics: Mapping[str, Json | None],
-    look: Mapping[str, Look],
-    chance: float | None,
-    reference: Json | None,
+    about: About, metrics: Mapping[str, Json | None], look: Mapping[str, Look], reference: Json | None
 ) -> Figure | None:
     """One row per variant with its interval; guessing and the reference's interval drawn behind.
 
     None if no variant has a value.
 
     Args:
-        id: Of the element.
-        title: Heading.
-        note: Sentence under it.
-        key: The figure.
+        about: What it is of.
         metrics: The figure of each variant, or None where there is none.
         look: How each variant looks.
-        chance: What guessing scores, in the catalogue's unit; None if there is no such level.
         reference: The reference's ``{"value", "low", "high"}``.
     """
     have = {name: metric for name, metric in metrics.items() if metric and metric.get("value") is not None}
     if not have:
         return None
+    key, names = about.key, list(metrics)
     how = shown(key, (metric["value"] for metric in have.values()))
-    factor, unit = how.factor, how.unit
-    names = list(metrics)
-    data = [
-        {
-            "type": "scatter", "mode": "markers", "name": plain(name), "showlegend": False,
-            "x": [metric["value"] * factor], "y": [plain(name)],
-            "error_x": _bars([metric], factor),
-            "text": [plain(f"{name}: {_point(key, metric)}")], "hoverinfo": "text",
-            "marker": {"size": 10, "color": look[name].color, "symbol": look[name].symbol},
-        }
-        for name, metric in have.items()
-    ]  # fmt: skip
+    data = [_dot(key, name, metric, how.factor, look[name]) for name, metric in have.items()]
+    height = 110 + 26 * len(names)
+    every = [plain(name) for name in names]
+    axis = {"type": "category", "categoryarray": every, "range": [len(every) - 0.5, -0.5]}
+    layout = _layout(height, _axis(how.unit), {**axis, "tickfont": {"color": "@ink"}})
+    layout |= {"margin": {"l": 8, "r": 12, "t": 24, "b": 8}, **_backdrop(about.chance, reference, how.factor)}
+    layout["annotations"] += [_gap(name, metric) for name, metric in metrics.items() if name not in have]
+    rows = tuple((name, _point(key, have.get(name)), str((metrics[name] or {}).get("n", DASH))) for name in names)
+    summary = f"{about.title}: {_span(key, {name: metric['value'] for name, metric in have.items()})}."
+    summary += "" if about.chance is None else f" Guessing scores {quantity(key, about.chance)}."
+    spec = {"data": data, "layout": layout}
+    return Figure(about.id, about.title, about.note, summary, spec, height, ("variant", how.unit, "n"), rows)
+
+
+def _dot(key: str, name: str, metric: Json, factor: float, look: Look) -> dict[str, Any]:
+    return {
+        "type": "scatter", "mode": "markers", "name": plain(name), "showlegend": False,
+        "x": [metric["value"] * factor], "y": [plain(name)],
+        "error_x": _bars([metric], factor),
+        "text": [plain(f"{name}: {_point(key, metric)}")], "hoverinfo": "text",
+        "marker": {"size": 10, "color": look.color, "symbol": look.symbol},
+    }  # fmt: skip
+
+
+def _gap(name: str, metric: Json | None) -> dict[str, Any]:
+    """The words in the row of a variant without a figure: a dash and its reasons."""
+    words = ", ".join(chip(code).label for code in reasons_of(metric))
+    at = {"xref": "paper", "x": 0.02, "xanchor": "left", "y": plain(name), "showarrow": False}
+    return {**at, "text": plain(f"{DASH} {words}"), "font": {"color": "@muted", "size": 12}}
+
+
+def _backdrop(chance: float | None, reference: Json | None, factor: float) -> dict[str, list[dict[str, Any]]]:
+    """The reference's interval as a band and the level of guessing as a dashed line."""
     shapes: list[dict[str, Any]] = []
     notes: list[dict[str, Any]] = []
     span = {"yref": "paper", "y0": 0, "y1": 1}
@@ -288,18 +280,4 @@ def suite(
         shapes.append({"type": "line", **span, "x0": chance * factor, "x1": chance * factor, "line": dash})
         at = {"x": chance * factor, "yref": "paper", "y": 1, "yanchor": "bottom", "showarrow": False}
         notes.append({**at, "text": "guessing", "font": {"color": "@warn", "size": 12}})
-    height = 110 + 26 * len(names)
-    for name in (name for name in names if name not in have):
-        words = ", ".join(chip(code).label for code in reasons_of(metrics[name]))
-        at = {"xref": "paper", "x": 0.02, "xanchor": "left", "y": plain(name), "showarrow": False}
-        notes.append({**at, "text": plain(f"{DASH} {words}"), "font": {"color": "@muted", "size": 12}})
-    every = [plain(name) for name in names]
-    rows_axis = {"categoryorder": "array", "categoryarray": every, "range": [len(every) - 0.5, -0.5]}
-    layout = _layout(height, _axis(unit), {**rows_axis, "tickfont": {"color": "@ink"}}, shapes=shapes)
-    layout |= {"annotations": notes, "margin": {"l": 8, "r": 12, "t": 24, "b": 8}}
-    rows = tuple((name, _point(key, have.get(name)), str((metrics[name] or {}).get("n", DASH))) for name in names)
-    best, worst = max(have, key=lambda n: have[n]["value"]), min(have, key=lambda n: have[n]["value"])
-    summary = f"{title}: from {quantity(key, have[worst]['value'])} ({worst}) to"
-    summary += f" {quantity(key, have[best]['value'])} ({best})."
-    summary += f" Guessing scores {quantity(key, chance)}." if chance is not None else ""
-    return Figure(id, title, note, summary, {"data": data, "layout": layout}, height, ("variant", unit, "n"), rows)
+    return {"shapes": shapes, "annotations": notes}

@@ -12,6 +12,7 @@ from itertools import pairwise
 
 CHAR_PX = 6.9  # mean width of a character at 12.5 px; only label placement rests on it
 _LINE_PX = 15.0
+_ROOM_PX2 = 5500.0  # less room than this for each dot: names of dominated ones show where they cover nothing
 _REACHES = (11.0, 22.0, 36.0, 54.0)
 _DIRECTIONS = ((1, 0), (-1, 0), (0, -1), (0, 1), (0.8, -0.8), (0.8, 0.8), (-0.8, -0.8), (-0.8, 0.8))
 Box = tuple[float, float, float, float]
@@ -163,21 +164,23 @@ def _bare_dot(mark: Mark, px: Scale, py: Scale) -> Dot:
 
 
 def _overlap(a: Box, b: Box) -> float:
-    wide = min(a[2], b[2]) - max(a[0], b[0])
-    tall = min(a[3], b[3]) - max(a[1], b[1])
-    return wide * tall if wide > 0 and tall > 0 else 0.0
+    if a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] or b[3] <= a[1]:
+        return 0.0
+    return (min(a[2], b[2]) - max(a[0], b[0])) * (min(a[3], b[3]) - max(a[1], b[1]))
 
 
 def _along(members: Sequence[Dot]) -> list[Box]:
     """Small boxes along the front's line, for labels to keep off."""
-    steps = [(a, b, step / 24) for a, b in pairwise(members) for step in range(25)]
+    steps = [(a, b, step / 12) for a, b in pairwise(members) for step in range(13)]
     centres = [(a.x + (b.x - a.x) * t, a.y + (b.y - a.y) * t) for a, b, t in steps]
     return [(x - 2, y - 2, x + 2, y + 2) for x, y in centres]
 
 
 def _label(dots: Sequence[Dot], area: Box, line: Sequence[Box]) -> list[Dot]:
     """Give every dot the place for its name that covers least; the ones that matter choose first."""
-    solid: list[Box] = [(d.x - 6, d.y - 6, d.x + 6, d.y + 6) for d in dots]
+    crowded = (area[2] - area[0]) * (area[3] - area[1]) < _ROOM_PX2 * len(dots)
+    radii = [(d, 13.0 if d.mark.chosen else 6.0) for d in dots]
+    solid: list[Box] = [(d.x - r, d.y - r, d.x + r, d.y + r) for d, r in radii]
     thin = [box for d in dots for box in ((d.x0, d.y - 1.5, d.x1, d.y + 1.5), (d.x - 1.5, d.y1, d.x + 1.5, d.y0))]
     thin += line
     placed: dict[str, Dot] = {}
@@ -191,8 +194,8 @@ def _label(dots: Sequence[Dot], area: Box, line: Sequence[Box]) -> list[Dot]:
             key=lambda candidate: candidate[:2],
         )
         cost, _, box, anchor, reach = best
-        if cost > 150 and len(dots) > 12 and not (dot.mark.front or dot.mark.chosen or dot.mark.reference):
-            placed[dot.mark.name] = dot  # too crowded: the name stays in the hover text and the table
+        if crowded and cost > reach and not (dot.mark.front or dot.mark.chosen or dot.mark.reference):
+            placed[dot.mark.name] = dot  # no free place: the name stays in the hover text and the table
             continue
         solid.append(box)
         at = {"start": box[0], "end": box[2], "middle": (box[0] + box[2]) / 2}[anchor]

@@ -7,10 +7,13 @@ import hashlib
 import json
 import zlib
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harness.report.model import ReportModel, build
 from harness.report.text import Json
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 # Inside a script element only these could end it or open a comment, or break a line of old JavaScript.
 _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
@@ -30,25 +33,10 @@ def render(results: Json, series: Json) -> str:
 
 
 def _page(model: ReportModel) -> str:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup, escape
+    from markupsafe import Markup
 
-    env = Environment(
-        loader=PackageLoader("harness.report"), autoescape=True, undefined=StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
-
-    def asset(name: str) -> str:
-        loader = env.loader
-        assert loader is not None
-        return loader.get_source(env, name)[0].strip()
-
-    def breakable(text: str) -> Markup:
-        """Names may wrap after a plus."""
-        return Markup(str(escape(text)).replace("+", "+<wbr>"))
-
-    env.filters["breakable"] = breakable
-    script = asset("page.js")
+    env = _environment()
+    script = _asset(env, "page.js")
     charts = {figure.id: figure.spec for figure in model.figures}
     source, packed = _plotly() if charts else ("", "")
     hashes = " ".join(f"'sha256-{_sha256(text)}'" for text in (script, source) if text)
@@ -56,11 +44,33 @@ def _page(model: ReportModel) -> str:
         m=model,
         policy=f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; "
         "base-uri 'none'; form-action 'none'",
-        style=Markup(asset("page.css")),
+        style=Markup(_asset(env, "page.css")),
         script=Markup(script),
         charts=Markup(_json(charts)),
         plotly=Markup(packed),
     )
+
+
+@cache
+def _environment() -> Environment:
+    """The templates, compiled once."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup, escape
+
+    def breakable(text: str) -> Markup:
+        """A name that may wrap after a plus."""
+        return Markup(str(escape(text)).replace("+", "+<wbr>"))
+
+    loader = PackageLoader("harness.report")
+    env = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    env.filters["breakable"] = breakable
+    return env
+
+
+def _asset(env: Environment, name: str) -> str:
+    """A style sheet or script of the package, as it will stand in the page."""
+    assert env.loader is not None
+    return env.loader.get_source(env, name)[0].strip()
 
 
 def _sha256(text: str) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from harness.decide import pareto
+from harness.decide.view import figure
 from harness.metrics.catalog import METRICS
 from harness.record import CODES
 from harness.report.text import (
@@ -142,20 +144,18 @@ def grid(caption: str, keys: Sequence[str], variants: Sequence[Json], words: Wor
 
 
 def dominator(name: str, variants: Sequence[Json], front: Json) -> str | None:
-    """A member of the front that is at least as good on every objective and better on one."""
+    """A member of the front that dominates a variant on the front's objectives."""
+    signs = pareto.signs(front["objectives"])
     by_name = {v["name"]: v for v in variants}
 
     def scores(who: str) -> list[float] | None:
-        metrics = [metric(by_name[who], key) for key in front["objectives"]] if who in by_name else []
-        if not metrics or not all(ranks(m) for m in metrics):
-            return None
-        signs = [1.0 if higher_is_better(key) else -1.0 for key in front["objectives"]]
-        return [sign * (value_of(m) or 0.0) for sign, m in zip(signs, metrics, strict=True)]
+        figures = [figure(by_name[who], key) for key in front["objectives"]]
+        return [s * f["value"] for s, f in zip(signs, figures, strict=True)] if all(map(ranks, figures)) else None
 
     own = scores(name)
     for member in front["members"]:
-        theirs = scores(member)
-        if own and theirs and all(t >= o for t, o in zip(theirs, own, strict=True)) and theirs != own:
+        theirs = scores(member) if member in by_name else None
+        if own and theirs and pareto.dominates(theirs, own):
             return str(member)
     return None
 

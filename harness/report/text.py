@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from harness import units, view
+from harness import units
+from harness.decide import view
 from harness.metrics.catalog import METRICS
 from harness.record import CODES, INFORMATIVE_CODES
 

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from harness.choose import decide
-from harness.claims import evaluate as evaluate_claims
+from harness.decide.choose import decide
+from harness.decide.claims import evaluate as evaluate_claims
+from harness.decide.wish import default_wish
 from harness.metrics import quality
 from harness.metrics.catalog import METRICS
 from harness.record import SCHEMA_VERSION, Figure
@@ -18,7 +19,6 @@ from harness.results.fronts import fronts
 from harness.results.model import RunData, VariantRun
 from harness.results.series import series
 from harness.suites.long_context import score as long_context
-from harness.wish import default_wish
 
 Json = dict[str, Any]
 CHANCE = 0.25

@@ -9,7 +9,7 @@ from typing import Any
 from harness.metrics import energy, quality, roofline, speed
 from harness.metrics.catalog import METRICS
 from harness.record import Figure, missing
-from harness.results.model import RunData, VariantRun, trial_of
+from harness.results.model import RunData, VariantRun
 from harness.suites import fidelity
 from harness.suites.code_syntax import score as code
 from harness.suites.long_context import score as long_context
@@ -58,14 +58,25 @@ def _speed(run: RunData, variant: VariantRun) -> Figures:
     rows = variant.rows("speed", "trials")
     if not rows:
         return {}
-    trials = [trial_of(row) for row in rows]
-    base = None if variant.reference else [trial_of(row) for row in run.reference.rows("speed", "trials")]
+    trials = variant.trials()
+    base = None if variant.reference else run.reference.trials()
     found = speed.speed_figures(trials)
     found["speedup"] = missing("not_measured") if base == [] else speed.speedup(trials, base)
     if variant.spec["speculate"]["kind"] == "none":
         found |= {key: missing("no_speculation") for key in ("accept_rate", "accept_len")}
     measured = [energy.EnergyTrial(trial, tuple(row["energy"])) for trial, row in zip(trials, rows, strict=True)]
-    return found | energy.energy_figures(measured)
+    return found | energy.energy_figures(measured, _idle_w(variant))
+
+
+def _idle_w(variant: VariantRun) -> float | None:
+    """Watts with the model loaded and nothing to do, of the same domains as the trials'; None if not measured."""
+    loaded = variant.rows("engine", "load")
+    readings = loaded[0].get("idle") if loaded else None
+    if not readings:
+        return None
+    joules, _ = energy.request_joules(readings)
+    seconds = max(float(reading["window_s"] or 0.0) for reading in readings)
+    return None if joules is None or seconds <= 0 else joules / seconds
 
 
 def _memory(run: RunData, variant: VariantRun) -> Figures:
@@ -105,7 +116,9 @@ def _mmlu(run: RunData, variant: VariantRun) -> Figures:
     if not rows:
         return {}
     reasons = ("sample_not_mmlu",) if (run.facts["mmlu_data"] or {}).get("is_sample") else ()
-    return quality.mmlu_figures(rows, None if same_scoring(run, variant) else run.reference.rows("mmlu", "docs"), reasons)
+    return quality.mmlu_figures(
+        rows, None if same_scoring(run, variant) else run.reference.rows("mmlu", "docs"), reasons
+    )
 
 
 def same_scoring(run: RunData, variant: VariantRun) -> bool:
@@ -144,7 +157,9 @@ def _fidelity(run: RunData, variant: VariantRun) -> Figures:
         own = fidelity.figures(kl, greedy, theirs, is_reference=True)
         found |= {key: own[key] for key in ("kl_mean", "kl_p99", "top1_agreement")}
     if not kl and not variant.reference:
-        found |= {key: missing(variant.why_missing("fidelity", "kl")) for key in ("kl_mean", "kl_p99", "top1_agreement")}
+        found |= {
+            key: missing(variant.why_missing("fidelity", "kl")) for key in ("kl_mean", "kl_p99", "top1_agreement")
+        }
     if not greedy:
         found["greedy_agree_tokens"] = missing(variant.why_missing("fidelity", "greedy"))
     return found

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from harness import pareto
-from harness.metrics import quality, request, speed
+from harness.decide import pareto
+from harness.metrics import quality, speed
 from harness.record import Figure
 from harness.results.figures import same_scoring
-from harness.results.model import RunData, VariantRun, trial_of
+from harness.results.model import RunData, VariantRun
 from harness.suites.fidelity import BLOCK
 from harness.suites.long_context import score as long_context
 
@@ -37,7 +37,8 @@ def fronts(run: RunData, figures: AllFigures, quality_keys: Sequence[str]) -> li
 
 def _front(run: RunData, figures: AllFigures, objectives: list[str]) -> dict[str, Any]:
     points = {
-        name: {key: found[key].value if found[key].ranks else None for key in objectives} for name, found in figures.items()
+        name: {key: found[key].value if found[key].ranks else None for key in objectives}
+        for name, found in figures.items()
     }
     front = pareto.front(points, objectives)
     left = {entry.name: list(entry.missing) for entry in front.left_out}
@@ -47,9 +48,7 @@ def _front(run: RunData, figures: AllFigures, objectives: list[str]) -> dict[str
         "objectives": objectives,
         "members": list(front.members),
         "p_front": chances,
-        "left_out": [
-            {"name": name, "reasons": _reasons(figures[name], keys)} for name, keys in left.items()
-        ],
+        "left_out": [{"name": name, "reasons": _reasons(figures[name], keys)} for name, keys in left.items()],
         "tied": groups,
     }
 
@@ -110,17 +109,7 @@ def _blocks(figures: AllFigures, variants: Sequence[VariantRun], key: str) -> Fl
     """ln(figure) by block, shape (variants, blocks); one column for a figure that does not vary."""
     if key not in ("decode_tps", "ttft_s"):
         return np.array([[math.log(figures[v.name][key].value or math.nan)] for v in variants], dtype=np.float64)
-    rows = {v.name: [trial_of(row) for row in v.rows("speed", "trials")] for v in variants}
-    logs = {name: speed.block_log_rates(trials) if key == "decode_tps" else _log_ttft(trials) for name, trials in rows.items()}
+    by_block = speed.block_log_rates if key == "decode_tps" else speed.block_log_ttft
+    logs = {variant.name: by_block(variant.trials()) for variant in variants}
     numbers = sorted({block for found in logs.values() for block in found})
     return np.array([[found.get(block, math.nan) for block in numbers] for found in logs.values()], dtype=np.float64)
-
-
-def _log_ttft(trials: Sequence[request.Trial]) -> dict[int, float]:
-    """Mean ln(TTFT) of each block, over its prompt lengths."""
-    found: dict[int, list[float]] = {}
-    for trial in trials:
-        ttft = request.ttft_s(trial.record)
-        if ttft is not None and ttft > 0:
-            found.setdefault(trial.block, []).append(math.log(ttft))
-    return {block: sum(values) / len(values) for block, values in found.items()}

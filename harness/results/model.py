@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from harness.metrics.request import Trial
-from harness.record import Event, RequestRecord
+from harness.metrics.request import Trial, trial_from_payload
 
 Payload = Mapping[str, Any]
 
@@ -45,6 +44,10 @@ class VariantRun:
         found = self.parts.get((suite, part))
         return () if found is None else found.rows
 
+    def trials(self) -> list[Trial]:
+        """The timed trials as the speed formulas take them."""
+        return [trial_from_payload(row) for row in self.rows("speed", "trials")]
+
     def shared(self, suite: str, part: str) -> bool:
         """Whether a part was scored by another variant with the same weights and settings."""
         found = self.parts.get((suite, part))
@@ -67,12 +70,3 @@ class RunData:
     def reference(self) -> VariantRun:
         """The reference variant."""
         return next(variant for variant in self.variants if variant.reference)
-
-
-def trial_of(payload: Payload) -> Trial:
-    """A stored trial as the value that the speed formulas take."""
-    stored = dict(payload["record"])
-    events = tuple(Event(*event) for event in stored.pop("events"))
-    stored["codes"] = tuple(stored.get("codes") or ())
-    record = RequestRecord(events=events, **stored)
-    return Trial(payload["block"], payload["position"], payload["prompt_tokens"], record)

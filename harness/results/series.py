@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from harness.metrics import quality, request, speed
-from harness.results.model import RunData, VariantRun, trial_of
+from harness.results.model import RunData, VariantRun
 from harness.stats.summary import relative_to_group
 from harness.suites.code_syntax import score as code
 from harness.suites.long_context import score as long_context
@@ -14,7 +14,7 @@ from harness.suites.long_context import score as long_context
 
 def series(run: RunData) -> dict[str, Any]:
     """All series by name; a variant without the rows is left out of a series."""
-    trials = {v.name: [trial_of(row) for row in v.rows("speed", "trials")] for v in run.variants}
+    trials = {variant.name: variant.trials() for variant in run.variants}
     trials = {name: found for name, found in trials.items() if found}
     judged = {v.name: code.judge(v.rows("code_syntax", "programs")) for v in run.variants}
     judged = {name: found for name, found in judged.items() if found}

@@ -45,7 +45,7 @@ def open_folder(options: SweepOptions, prepared: Prepared, now: datetime) -> Run
             return _take(path.parent, resumed=True)
     if options.resume:
         raise InputError(
-            f"--resume: {options.reports_dir} holds no run of this plan on this machine; leave --resume out to start one"
+            f"--resume: {options.reports_dir} holds no run of this plan on this machine; leave --resume out to start"
         )
     return _new(options.reports_dir / f"{now:%Y%m%d-%H%M%S}-{suffix}", prepared, now)
 

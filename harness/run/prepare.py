@@ -12,7 +12,6 @@ from typing import Any
 
 from harness.backends.base import EngineSpec, Speculate
 from harness.config import Config, Variant, expand, select
-from harness.errors import InputError
 from harness.meters.cpus import effective_cpus
 from harness.plan import Cell, canonical_json, cells, scoring_identity, spec_identity
 from harness.presets import SuitePlan, resolve
@@ -86,7 +85,12 @@ class Prepared:
         plain = asdict(spec)
         plain["speculation"] = variant.settings.speculate
         return VariantRow(
-            variant.name, variant.reference, spec_identity(spec), scoring_identity(spec), plain, self.models[variant.name]
+            variant.name,
+            variant.reference,
+            spec_identity(spec),
+            scoring_identity(spec),
+            plain,
+            self.models[variant.name],
         )
 
 
@@ -100,15 +104,14 @@ def prepare(options: SweepOptions, say: Callable[[str], None]) -> Prepared:
     Raises:
         InputError, ConfigError: What was given is wrong; nothing has been written but the model cache.
     """
-    from harness.load import load_config
+    from harness.load import load
     from harness.plan import warnings
 
-    config = load_config(options.config_path)
+    config = load(options.config_path)
     variants = select(expand(config), options.variants)
     suites = resolve(config, options.preset, options.suites)
-    base = Path(options.config_path).resolve().parent
-    specs, models = _resolve_all(config, variants, base, say)
-    mmlu = _mmlu(suites, options, base) if suites.mmlu is not None else None
+    specs, models = _resolve_all(config, variants, say)
+    mmlu = _mmlu(suites, options) if suites.mmlu is not None else None
     here = machine()
     digests = {} if mmlu is None else {"mmlu": mmlu.digest}
     planned = cells(variants, suites, specs, digests)
@@ -123,7 +126,17 @@ def prepare(options: SweepOptions, say: Callable[[str], None]) -> Prepared:
         ).encode()
     ).hexdigest()
     return Prepared(
-        config, options.preset, suites, variants, specs, models, planned, here, mmlu, fingerprint, tuple(dict.fromkeys(said))
+        config,
+        options.preset,
+        suites,
+        variants,
+        specs,
+        models,
+        planned,
+        here,
+        mmlu,
+        fingerprint,
+        tuple(dict.fromkeys(said)),
     )
 
 
@@ -138,23 +151,22 @@ def _notes(models: dict[str, dict[str, Any]]) -> list[str]:
 
 
 def _resolve_all(
-    config: Config, variants: Sequence[Variant], base: Path, say: Callable[[str], None]
+    config: Config, variants: Sequence[Variant], say: Callable[[str], None]
 ) -> tuple[dict[str, EngineSpec], dict[str, dict[str, Any]]]:
     from harness.models import resolve as resolve_model
 
-    source = config.model if config.model == "demo" or config.model.startswith("hf:") else str(base / config.model)
     files: dict[str, Any] = {}
 
     def file_of(weights: str) -> Any:
         if weights not in files:
             say(f"model {config.model}: {weights}")
-            files[weights] = resolve_model(source, weights)
+            files[weights] = resolve_model(config.model, weights)
         return files[weights]
 
     specs, models = {}, {}
     for variant in variants:
         found = file_of(variant.settings.weights)
-        specs[variant.name] = _spec(variant, str(found.path), found.digest, _speculate(variant, base, file_of))
+        specs[variant.name] = _spec(variant, str(found.path), found.digest, _speculate(variant, file_of))
         models[variant.name] = {
             "name": found.name,
             "file": Path(found.path).name,
@@ -167,7 +179,7 @@ def _resolve_all(
     return specs, models
 
 
-def _speculate(variant: Variant, base: Path, file_of: Callable[[str], Any]) -> Speculate:
+def _speculate(variant: Variant, file_of: Callable[[str], Any]) -> Speculate:
     how = variant.speculation
     if how is None:
         return Speculate()
@@ -179,9 +191,7 @@ def _speculate(variant: Variant, base: Path, file_of: Callable[[str], Any]) -> S
         return Speculate("draft_model", tokens=how.tokens, draft_path=str(draft.path), draft_digest=draft.digest)
     from harness.models import file_digest
 
-    path = base / str(how.model)
-    if not path.is_file():
-        raise InputError(f"speculate.{variant.settings.speculate}.model: {path}: no such file; expected a GGUF file")
+    path = Path(str(how.model))
     return Speculate("draft_model", tokens=how.tokens, draft_path=str(path), draft_digest=file_digest(path))
 
 
@@ -213,11 +223,8 @@ def _gpu_layers() -> int:
     return ALL_LAYERS if visible_gpus() else 0
 
 
-def _mmlu(suites: SuitePlan, options: SweepOptions, base: Path) -> Mmlu:
+def _mmlu(suites: SuitePlan, options: SweepOptions) -> Mmlu:
     assert suites.mmlu is not None
-    folder = str(options.data) if options.data else None
-    if folder is None and suites.mmlu.data is not None:
-        folder = str(base / suites.mmlu.data)
-    source = find_mmlu(folder, os.environ)
+    source = find_mmlu(str(options.data) if options.data else suites.mmlu.data, os.environ)
     parts, digest = load_mmlu(source)
     return Mmlu(source, parts, digest)

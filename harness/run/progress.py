@@ -1,7 +1,11 @@
-"""Tells a person how far the sweep is. Draws only when told, so that it takes no CPU while the engine is timed."""
+"""Tells a person how far the sweep is. Draws only when told, so that it takes no CPU while the engine is timed.
+
+On a terminal a bar; elsewhere (a log, CI) a line now and then.
+"""
 
 from __future__ import annotations
 
+import time
 from types import TracebackType
 from typing import Self
 
@@ -11,27 +15,51 @@ from rich.text import Text
 
 # Below this share done, the estimate is the plan's alone; above, what was seen corrects it.
 TRUST_FROM = 0.03
+# Seconds between lines where there is no terminal.
+LINE_EVERY_S = 15.0
+
+
+def left_s(done_s: float, total_s: float, elapsed_s: float) -> float:
+    """Seconds left: the estimate of what remains, scaled by how wrong the estimate was so far.
+
+    Args:
+        done_s: Work done, in seconds as the plan estimated them.
+        total_s: All work, in the same seconds.
+        elapsed_s: Seconds that the work done really took.
+
+    >>> left_s(50.0, 100.0, 100.0)
+    100.0
+    >>> left_s(1.0, 100.0, 9.0)
+    99.0
+    """
+    pace = elapsed_s / done_s if done_s > TRUST_FROM * total_s else 1.0
+    return (total_s - done_s) * pace
+
+
+def left_text(seconds: float) -> str:
+    """Such as "~4 min left".
+
+    >>> left_text(240.0), left_text(40.0)
+    ('~4 min left', '~40 s left')
+    """
+    return f"~{seconds / 60:.0f} min left" if seconds >= 90 else f"~{seconds:.0f} s left"
 
 
 class _Left(ProgressColumn):
-    """Time left: the estimate of what remains, scaled by how wrong it was so far."""
+    """Time left."""
 
     def render(self, task: Task) -> Text:
-        """Such as '~ 4 min left'."""
+        """Time left as text."""
         if task.finished or not task.total:
             return Text("")
-        remaining = task.total - task.completed
-        share = task.completed / task.total
-        pace = (task.elapsed or 0.0) / task.completed if share > TRUST_FROM else 1.0
-        left = remaining * pace
-        return Text(f"~{left / 60:.0f} min left" if left >= 90 else f"~{left:.0f} s left")
+        return Text(left_text(left_s(task.completed, task.total, task.elapsed or 0.0)))
 
 
 class Meter:
     """A bar over estimated seconds of work."""
 
     def __init__(self, total_s: float, console: Console) -> None:
-        """``total_s``: estimated seconds of everything still to do."""
+        """Start at nothing done of ``total_s`` estimated seconds."""
         self._progress = Progress(
             TextColumn("{task.percentage:>3.0f}%"),
             BarColumn(bar_width=24),
@@ -40,17 +68,22 @@ class Meter:
             TextColumn("{task.description}"),
             console=console,
             auto_refresh=False,
-            transient=not console.is_terminal,
+            disable=not console.is_terminal,
         )
-        self._task = self._progress.add_task("starting", total=max(total_s, 1e-6))
+        self._total = max(total_s, 1e-6)
+        self._task = self._progress.add_task("starting", total=self._total)
         self._console = console
+        self._done = 0.0
+        self._start = self._last_line = time.monotonic()
 
     def __enter__(self) -> Self:
         """Start drawing."""
         self._progress.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """Stop drawing."""
         self._progress.refresh()
         self._progress.stop()
@@ -59,18 +92,23 @@ class Meter:
         """Say what is being done."""
         self._progress.update(self._task, description=what)
         self._progress.refresh()
+        now = time.monotonic()
+        if not self._console.is_terminal and now - self._last_line >= LINE_EVERY_S:
+            self._last_line = now
+            left = left_text(left_s(self._done, self._total, now - self._start))
+            self.say(f"{100 * self._done / self._total:3.0f}%  {left}  {what}")
 
     def advance(self, seconds: float) -> None:
         """Count work as done, in estimated seconds."""
-        self._progress.advance(self._task, max(0.0, seconds))
+        self._done = min(self._total, self._done + max(0.0, seconds))
+        self._progress.update(self._task, completed=self._done)
         self._progress.refresh()
 
     def done(self) -> None:
         """All is done."""
-        task = self._progress.tasks[0]
-        self._progress.update(self._task, completed=task.total, description="done")
+        self._progress.update(self._task, completed=self._total, description="done")
         self._progress.refresh()
 
     def say(self, line: str) -> None:
         """A line above the bar."""
-        self._console.print(line, highlight=False, markup=False)
+        self._console.print(line, highlight=False, markup=False, soft_wrap=True)

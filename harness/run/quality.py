@@ -107,7 +107,12 @@ def _continuation(session: Session, cell: Cell, done: set[str], on_row: Rows) ->
         kind, seed = KINDS[number % 2], plan.seed * 1000 + 500 + number
         if f"{kind}-{seed}" not in done:
             session.worker(cell.variant).call(
-                "continuation", on_row, kind=kind, seed=seed, start=plan.continuation_from, max_tokens=plan.continuation_tokens
+                "continuation",
+                on_row,
+                kind=kind,
+                seed=seed,
+                start=plan.continuation_from,
+                max_tokens=plan.continuation_tokens,
             )
 
 

@@ -22,6 +22,8 @@ from harness.suites import speed
 
 # Share of the free memory that engines may hold together; the rest is for scoring contexts and the page cache.
 MEMORY_SHARE = 0.6
+# Idle power is read for this long after loading where there is a counter; an estimate needs no time.
+IDLE_S = 5.0
 # Discarded generations after loading, for each prompt length; their prompts are never those of a trial.
 WARM_UPS, WARM_UP_SEED = 1, 987_654_321
 
@@ -58,7 +60,8 @@ class Session:
         drawn = speed.prompts(lengths, WARM_UPS, WARM_UP_SEED, lambda text: _tokens(worker, text))
         prompts = [prompt for block in drawn for prompt in block.values()]
         memory = worker.call("warm", prompts=prompts, output_tokens=plan.output_tokens if plan else 8)
-        self._loads[spec_key(spec)] = {**loaded, **memory}
+        idle = worker.call("idle", seconds=IDLE_S)
+        self._loads[spec_key(spec)] = {**loaded, **memory, "idle": idle}
         return int(memory["rss_bytes"] or memory["peak_rss_bytes"] or spec.ctx)
 
     def loaded(self, name: str) -> dict[str, Any]:
@@ -67,7 +70,7 @@ class Session:
         return self._loads[spec_key(self.prepared.specs[name])]
 
     def speed_prompts(self) -> list[dict[int, tuple[int, ...]]]:
-        """Prompts by block and length, the same for all variants."""
+        """Prompts by turn (two a round) and length, the same for all variants."""
         plan = self.prepared.suites.speed
         assert plan is not None
         first = self.first_worker()
@@ -104,7 +107,9 @@ class Session:
     def cell_id(self, variant: str, suite: str, part: str) -> str:
         """Id of a planned cell."""
         return next(
-            str(cell.id) for cell in self.prepared.cells if (cell.variant, cell.suite, cell.part) == (variant, suite, part)
+            str(cell.id)
+            for cell in self.prepared.cells
+            if (cell.variant, cell.suite, cell.part) == (variant, suite, part)
         )
 
     @contextmanager

@@ -48,20 +48,26 @@ def sweep(options: SweepOptions) -> SweepOutcome:
         InputError: What was given is wrong; nothing was measured.
     """
     console = Console(stderr=True)
-    prepared = prepare(options, lambda line: console.print(f"preparing {line}", highlight=False, markup=False))
+    prepared = prepare(
+        options, lambda line: console.print(f"preparing {line}", highlight=False, markup=False, soft_wrap=True)
+    )
     opened = open_folder(options, prepared, datetime.now(UTC))
     try:
         for line in prepared.warnings:
-            console.print(f"note: {line}", highlight=False, markup=False)
+            say(f"note: {line}")
         _register(opened, prepared)
         left = _seconds_left(opened.store, prepared)
         if opened.resumed:
-            console.print(f"resuming {opened.path}: {_done_line(opened.store)}", highlight=False, markup=False)
+            console.print(
+                f"resuming {opened.path}: {_done_line(opened.store)}", highlight=False, markup=False, soft_wrap=True
+            )
         if any(cell.state != "done" for cell in opened.store.cells()):
             _measure(opened, prepared, left, console)
         opened.store.put("state", "complete")
         rebuild_report(opened.path, None)
-        failed = [f"{cell.variant} · {cell.suite}: {cell.error}" for cell in opened.store.cells() if cell.state == "failed"]
+        failed = [
+            f"{cell.variant} · {cell.suite}: {cell.error}" for cell in opened.store.cells() if cell.state == "failed"
+        ]
         return SweepOutcome(str(opened.path), failed)
     finally:
         opened.store.close()
@@ -104,7 +110,11 @@ def _register(opened: RunFolder, prepared: Prepared) -> None:
         "suites": {name: prepared.suites.settings_of(name) for name, _ in prepared.suites.items()},
         "mmlu_data": None
         if prepared.mmlu is None
-        else {**asdict(prepared.mmlu.source), "digest": prepared.mmlu.digest, "is_sample": prepared.mmlu.source.is_sample},
+        else {
+            **asdict(prepared.mmlu.source),
+            "digest": prepared.mmlu.digest,
+            "is_sample": prepared.mmlu.source.is_sample,
+        },
         "energy": describe(open_meters()),
         "warnings": list(prepared.warnings),
     }
@@ -148,7 +158,9 @@ def _done_line(store: Store) -> str:
     return f"{sum(cell.state == 'done' for cell in cells)} of {len(cells)} cells done, {items} items kept"
 
 
-def _measure(opened: RunFolder, prepared: Prepared, left: Mapping[tuple[str, str, str], float], console: Console) -> None:
+def _measure(
+    opened: RunFolder, prepared: Prepared, left: Mapping[tuple[str, str, str], float], console: Console
+) -> None:
     with Meter(sum(left.values()), console) as meter:
         session = Session(prepared, opened.store, opened.path, meter, left)
         try:

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import codecs
 import gc
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from harness.backends.base import Backend, Emission, GenerateEnd, GenerateRequest, ScoreRequest, ScoreResult
 from harness.run.clock import now_ns
 from harness.suites.encoding import encode_pair
+
+if TYPE_CHECKING:
+    from harness.suites.code_syntax import Prompt
+    from harness.suites.long_context import Probe
 
 Send = Callable[[Any], None]
 
@@ -23,7 +27,9 @@ def _row(key: str, kind: str, payload: dict[str, Any]) -> dict[str, Any]:
     return {"key": key, "kind": kind, "payload": payload}
 
 
-def stream(backend: Backend, request: GenerateRequest) -> tuple[int, list[tuple[int, list[int]]], list[float], GenerateEnd]:
+def stream(
+    backend: Backend, request: GenerateRequest
+) -> tuple[int, list[tuple[int, list[int]]], list[float], GenerateEnd]:
     """Run one generation and stamp each emission as its tokens reach the host.
 
     Returns:
@@ -115,7 +121,7 @@ def _scored(result: ScoreResult) -> dict[str, Any]:
 
 
 def kl_reference(backend: Backend, send: Send, tokens: Sequence[int], path: str) -> int:
-    """Write the reference's logits over a text to ``path`` (.npy, float32, positions x vocabulary). Returns positions."""
+    """Write the reference's logits over a text to a .npy file: float32, (positions, vocabulary). Returns positions."""
     out: np.memmap[Any, Any] | None = None
     for start, chunk in backend.logits(tokens):
         if out is None:
@@ -183,46 +189,46 @@ def probes(
         tracking=other,
     )
     document: list[int] = backend.tokenize("", bos=True)
-    ends: list[int] = []
-    for segment in text.segments():
+    ends: dict[int, int] = {}
+    for (depth, _), segment in zip(text.cuts, text.segments(), strict=False):
         document += plain(segment)
-        ends.append(len(document))
-    asked = [
-        (ends[level], probe)
-        for level, (depth, _) in enumerate(text.cuts)
-        for probe in text.probes[depth]
-        if probe.id not in done
-    ]
-    requests, owners = [], []
-    for number, (depth, probe) in enumerate(asked):
+        ends[depth] = len(document)
+    asked = [probe for depth, _ in text.cuts for probe in text.probes[depth] if probe.id not in done]
+    requests: list[tuple[int, ScoreRequest]] = []
+    owners: list[tuple[int, int]] = []
+    for number, probe in enumerate(asked):
         for option, words in enumerate(probe.options):
             head, tail = encode_pair(plain, probe.stem, words)
-            requests.append((depth, ScoreRequest(tuple(head), tuple(tail))))
+            requests.append((ends[probe.depth], ScoreRequest(tuple(head), tuple(tail))))
             owners.append((number, option))
     found: dict[int, dict[int, ScoreResult]] = {}
 
     def on_result(index: int, result: ScoreResult) -> None:
         number, option = owners[index]
-        found.setdefault(number, {})[option] = result
-        probe = asked[number][1]
-        if len(found[number]) == len(probe.options):
-            options = [found[number][i] for i in range(len(probe.options))]
-            payload = {
-                "text": text.id,
-                "depth": probe.depth,
-                "tokens_before": asked[number][0],
-                "family": probe.family,
-                "fact": probe.fact,
-                "asked": probe.asked,
-                "gold": probe.gold,
-                "logprobs": [option.logprob if option.finite else None for option in options],
-                "finite": all(option.finite for option in options),
-            }
-            send(_row(probe.id, "probe", payload))
+        options = found.setdefault(number, {})
+        options[option] = result
+        if len(options) == len(asked[number].options):
+            send(_probe_row(text.id, asked[number], ends[asked[number].depth], options))
 
     if requests:
         backend.score_at_depths(document[: max(depth for depth, _ in requests)], requests, on_result)
     return len(asked)
+
+
+def _probe_row(text: str, probe: Probe, tokens_before: int, options: Mapping[int, ScoreResult]) -> dict[str, Any]:
+    ordered = [options[index] for index in range(len(probe.options))]
+    payload = {
+        "text": text,
+        "depth": probe.depth,
+        "tokens_before": tokens_before,
+        "family": probe.family,
+        "fact": probe.fact,
+        "asked": probe.asked,
+        "gold": probe.gold,
+        "logprobs": [option.logprob if option.finite else None for option in ordered],
+        "finite": all(option.finite for option in ordered),
+    }
+    return _row(probe.id, "probe", payload)
 
 
 def continuation(backend: Backend, send: Send, kind: str, seed: int, start: int, max_tokens: int) -> int:
@@ -244,14 +250,35 @@ def programs(backend: Backend, send: Send, limit: int | None, max_tokens: int, d
 
     todo = [prompt for prompt in prompts(limit) if prompt.id not in done]
     for prompt in todo:
-        request = GenerateRequest(tuple(backend.tokenize(prompt.text, bos=True)), max_tokens, stop=prompt.stops)
-        _, stamps, _, end = stream(backend, request)
+        text, reason, n_tokens = _program(backend, prompt, max_tokens)
         payload = {
             "prompt": prompt.id,
             "language": prompt.language,
-            "output": end.text,
-            "finish_reason": end.finish_reason,
-            "n_tokens": sum(len(part) for _, part in stamps),
+            "output": text,
+            "finish_reason": reason,
+            "n_tokens": n_tokens,
         }
         send(_row(prompt.id, "program", payload))
     return len(todo)
+
+
+def _program(backend: Backend, prompt: Prompt, max_tokens: int) -> tuple[str, str, int]:
+    """One completion, ended where the function's block is closed: what comes after cannot change the verdict.
+
+    Returns:
+        ``(text, finish_reason, tokens generated)``.
+    """
+    from harness.suites.code_syntax import closed
+
+    request = GenerateRequest(tuple(backend.tokenize(prompt.text, bos=True)), max_tokens, stop=prompt.stops)
+    tokens: list[int] = []
+    parts = backend.generate(request)
+    for part in parts:
+        if isinstance(part, GenerateEnd):
+            return part.text, part.finish_reason, len(tokens)
+        tokens += part.tokens
+        if b"\n" in backend.detokenize(part.tokens):
+            text = backend.detokenize(tokens).decode(errors="replace")
+            if closed(prompt, text):
+                return text, "stop", len(tokens)
+    raise RuntimeError("the engine's stream ended without an end")

@@ -23,7 +23,7 @@ def run_speed(session: Session) -> None:
     cells = {cell.variant: cell for cell in session.prepared.cells if cell.suite == "speed"}
     done = {name: session.store.keys(str(cell.id)) for name, cell in cells.items()}
     order = speed.schedule(len(session.prepared.variants), plan.rounds, plan.seed)
-    visits = [(block, position, index) for block, position, index in _visits(order)]
+    visits = _visits(order)
     budget = int(REPEAT_SHARE * len(visits) * len(plan.prompt_tokens))
     prompts = session.speed_prompts()
     failed: set[str] = set()
@@ -32,7 +32,7 @@ def run_speed(session: Session) -> None:
         if variant.name in failed:
             continue
         try:
-            budget -= _block(session, variant.name, block, position, prompts[block], done[variant.name], budget)
+            budget -= _visit(session, variant.name, block, position, prompts, done[variant.name], budget)
         except CellError as error:
             failed.add(variant.name)
             session.fail(cells[variant.name], error)
@@ -42,43 +42,39 @@ def run_speed(session: Session) -> None:
 
 
 def _visits(rounds: Sequence[Sequence[int]]) -> list[tuple[int, int, int]]:
-    """``(block, position, variant index)``: the first and the second half of a palindrome are two blocks."""
-    found = []
-    position = 0
-    for number, palindrome in enumerate(rounds):
-        half = len(palindrome) // 2
-        for place, index in enumerate(palindrome):
-            found.append((2 * number + (place >= half), position, index))
-            position += 1
-    return found
+    """``(round, position, variant index)``. A round is a block: drift within it falls on all variants alike."""
+    flat = [(number, index) for number, palindrome in enumerate(rounds) for index in palindrome]
+    return [(number, position, index) for position, (number, index) in enumerate(flat)]
 
 
-def _block(
+def _visit(
     session: Session,
     name: str,
     block: int,
     position: int,
-    prompts: Mapping[int, Sequence[int]],
+    prompts: Sequence[Mapping[int, Sequence[int]]],
     done: set[str],
     budget: int,
 ) -> int:
-    """One variant's trials of one block; returns how many repeats it took."""
+    """One of a variant's two turns in a round; returns how many repeats it took."""
     plan = session.prepared.suites.speed
     assert plan is not None
     cell_id = session.cell_id(name, "speed", "trials")
+    turns = 2 * len(session.prepared.variants)
+    second = position % turns >= turns // 2
     repeats = 0
-    for length, prompt in prompts.items():
-        key = f"{block:04d}-{length:07d}"
+    for length, prompt in prompts[2 * block + second].items():
+        key = f"{block:04d}{'b' if second else 'a'}-{length:07d}"
         if key in done:
             continue
-        session.meter.now(f"speed · block {block + 1}/{2 * plan.rounds} · {name} · {length} tokens")
+        session.meter.now(f"speed · round {block + 1}/{plan.rounds} · {name} · {length} tokens")
         with session.timing(cell_id):
             payload, attempts = _trial(session, name, prompt, plan.output_tokens, budget - repeats)
         repeats += attempts - 1
         payload |= {"block": block, "position": position, "attempt": attempts}
         session.store.add_item(ItemRow(cell_id, key, "trial", payload))
         done.add(key)
-        session.advance(name, "speed", "trials", 1 / (2 * plan.rounds * len(prompts)))
+        session.advance(name, "speed", "trials", 1 / (2 * plan.rounds * len(plan.prompt_tokens)))
     return repeats
 
 

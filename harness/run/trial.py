@@ -32,9 +32,7 @@ def trial(backend: Backend, send: Send, prompt: Sequence[int], output_tokens: in
     before = sampler.read()
     readings = [meter.read() for meter in meters]
     record = record_of(backend, request)
-    energy = [
-        pair for meter, start in zip(meters, readings, strict=True) for pair in window(start, meter.read())
-    ]
+    energy = [pair for meter, start in zip(meters, readings, strict=True) for pair in window(start, meter.read())]
     seen = contention(before, sampler.read(), sampler.n_cpus, threads)
     record["codes"] = [*record["codes"], *codes(seen)]
     return {"prompt_tokens": len(prompt), "record": record, "contention": seen, "energy": energy}
@@ -48,10 +46,12 @@ def warm(backend: Backend, send: Send, prompts: Sequence[Sequence[int]], output_
 
 
 def idle(backend: Backend, send: Send, seconds: float) -> list[dict[str, Any]]:
-    """Energy readings over ``seconds`` with the model loaded and nothing to do."""
+    """Energy readings over ``seconds`` with the model loaded and nothing to do; an estimate takes a moment only."""
     import time
 
     from harness.meters.base import idle_window
 
     meters, _ = _instruments()
-    return [pair for meter in meters for pair in idle_window(meter, seconds, time.sleep)]
+    counted = [meter for meter in meters if not meter.method.startswith("estimate")]
+    wait_s = seconds if counted else 0.1
+    return [pair for meter in meters for pair in idle_window(meter, wait_s, time.sleep)]

@@ -16,9 +16,7 @@ from harness.stats.interval import LEVEL, t_interval
 VERDICT_BLOCKS = 10
 
 
-def paired_ratio(
-    log_rates: Mapping[int, float], reference: Mapping[int, float], level: float = LEVEL
-) -> Figure:
+def paired_ratio(log_rates: Mapping[int, float], reference: Mapping[int, float], level: float = LEVEL) -> Figure:
     """Ratio of two rates: the geometric mean over common blocks, with a t interval.
 
     Formula: ``d_b = ln(rate_b) - ln(reference_b)``; ``exp(mean(d) ± t(n-1) sd(d)/sqrt(n))``.

@@ -67,9 +67,7 @@ def t_interval(values: Sequence[float] | Floats, level: float = LEVEL) -> Interv
     return Interval(mean, mean - half, mean + half, int(x.size))
 
 
-def log_t_factors(
-    values: Sequence[float] | Floats, level: float = LEVEL, lost: int = 1
-) -> tuple[float, float] | None:
+def log_t_factors(values: Sequence[float] | Floats, level: float = LEVEL, lost: int = 1) -> tuple[float, float] | None:
     """Relative interval of a positive quantity from its values per block.
 
     Formula: ``exp(∓ t(n - lost) x sd(ln x) / sqrt(n))``, to be multiplied with the pooled value.
@@ -154,8 +152,9 @@ def share(successes: Sequence[bool], clusters: Sequence[Any] | None = None, leve
     if se is None:
         return base
     half = t_quantile(groups - 1, level) * se
-    return Interval(base.value, max(0.0, min(base.low, base.value - half)),
-                    min(1.0, max(base.high, base.value + half)), n)
+    return Interval(
+        base.value, max(0.0, min(base.low, base.value - half)), min(1.0, max(base.high, base.value + half)), n
+    )
 
 
 def ratio_interval(numerators: Sequence[float], denominators: Sequence[float], level: float = LEVEL) -> Interval | None:

@@ -27,7 +27,7 @@ def suite_file(name: str) -> Traversable:
         found = root.joinpath(*name.split("/"))
         if found.is_file() or found.is_dir():
             return found
-    raise InputError(f"suites/{name}: not found; expected it in the package; reinstall harness, or run it from its checkout")
+    raise InputError(f"suites/{name}: not in this installation; reinstall harness, or run it from its checkout")
 
 
 @cache

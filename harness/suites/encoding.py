@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 Tokenize = Callable[[str], Sequence[int]]
 
 
-def encode_pair(tokenize: Tokenize, context: str, continuation: str, prefix: int | None = None) -> tuple[list[int], list[int]]:
+def encode_pair(
+    tokenize: Tokenize, context: str, continuation: str, prefix: int | None = None
+) -> tuple[list[int], list[int]]:
     """Token ids of a context and of the continuation that follows it, encoded as one text.
 
     White space at the context's end is moved to the continuation. Both are encoded jointly; the continuation

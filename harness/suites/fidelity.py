@@ -111,7 +111,12 @@ def kl_payload(start: int, rows: KlRows) -> dict[str, Any]:
 
 
 def figures(
-    kl: Sequence[Row], greedy: Sequence[Row], reference_greedy: Sequence[Row], *, is_reference: bool = False, seed: int = 0
+    kl: Sequence[Row],
+    greedy: Sequence[Row],
+    reference_greedy: Sequence[Row],
+    *,
+    is_reference: bool = False,
+    seed: int = 0,
 ) -> dict[str, Figure]:
     """All fidelity figures of one variant.
 
@@ -127,12 +132,7 @@ def figures(
         seed: Of the bootstrap.
     """
     if is_reference:
-        lengths = [len(row["tokens"]) for row in greedy]
-        fixed = {"kl_mean": 0.0, "kl_p99": 0.0, "top1_agreement": 1.0}
-        found = {key: Figure(value, value, value, 0, ("is_reference",)) for key, value in fixed.items()}
-        length = float(np.mean(lengths)) if lengths else None
-        agree = missing("is_reference", "not_measured") if length is None else Figure(length, length, length, len(lengths), ("is_reference",))
-        return found | {"greedy_agree_tokens": agree}
+        return _of_reference([len(row["tokens"]) for row in greedy])
     good = sorted((row for row in kl if row["finite"]), key=lambda row: int(row["start"]))
     reasons = ("nonfinite",) if len(good) < len(kl) else ()
     values = np.array([x for row in good for x in row["kl"]], dtype=np.float64)
@@ -143,6 +143,15 @@ def figures(
         "top1_agreement": _block_mean(agreed, reasons, upper=1.0),
         "greedy_agree_tokens": _greedy(divergences(greedy, reference_greedy)),
     }
+
+
+def _of_reference(lengths: Sequence[int]) -> dict[str, Figure]:
+    code = "is_reference"
+    fixed = {"kl_mean": 0.0, "kl_p99": 0.0, "top1_agreement": 1.0}
+    found = {key: Figure(value, value, value, 0, (code,)) for key, value in fixed.items()}
+    mean = sum(lengths) / len(lengths) if lengths else None
+    agree = missing(code, "not_measured") if mean is None else Figure(mean, mean, mean, len(lengths), (code,))
+    return found | {"greedy_agree_tokens": agree}
 
 
 def divergences(greedy: Sequence[Row], reference_greedy: Sequence[Row]) -> list[Divergence]:
@@ -157,7 +166,8 @@ def divergences(greedy: Sequence[Row], reference_greedy: Sequence[Row]) -> list[
         if reference is None:
             continue
         ours, theirs = row["tokens"], reference["tokens"]
-        index = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), min(len(ours), len(theirs)))
+        differs = (i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b)
+        index = next(differs, min(len(ours), len(theirs)))
         equal, margins = ours == theirs, reference["margins"] or []
         margin = None if equal or index >= len(margins) else float(margins[index])
         found.append(Divergence(row["prompt"], index, equal, margin))

@@ -54,7 +54,7 @@ os.environ.setdefault("TQDM_DISABLE", "1")
 
 
 def find_mmlu(folder: str | None, environment: Mapping[str, str]) -> MmluData:
-    """Choose the data: the folder given, then HARNESS_DATA, then the hub, then our sample where the hub is out of reach.
+    """Choose the data: the folder given, then HARNESS_DATA, then the hub; our sample where none can be had.
 
     Raises:
         InputError: If a folder was given and holds no MMLU.
@@ -206,7 +206,10 @@ def run_mmlu(
     samples = {name: chosen[subject] for name, subject in by_name.items()}
     model = _model_class()(by_name, chosen, stored, score, on_doc)
     evaluated = evaluate(
-        model, {tasks[subject].config.task: tasks[subject] for subject in by_name.values()}, samples=samples, bootstrap_iters=0
+        model,
+        {tasks[subject].config.task: tasks[subject] for subject in by_name.values()},
+        samples=samples,
+        bootstrap_iters=0,
     )
     return dict(evaluated["results"])
 
@@ -265,7 +268,7 @@ def _model_class() -> type:
 
 
 def _row(key: str, parts: list[Any], options: Mapping[int, Scored]) -> dict[str, Any]:
-    """One document as stored. A non-finite option makes the document invalid: no prediction, neither right nor wrong."""
+    """One document as stored. A non-finite option makes it invalid: no prediction, neither right nor wrong."""
     subject, _, number = key.partition("/")
     gold = int(parts[0].doc["answer"])
     ordered = [options[index] for index in range(len(parts))]

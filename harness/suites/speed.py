@@ -60,7 +60,8 @@ def schedule(n_variants: int, rounds: int, seed: int) -> list[tuple[int, ...]]:
 def _openings(rng: random.Random, tokenize: Callable[[str], list[int]]) -> Iterator[str]:
     """First sentences: each adjective once, by its own first token; then pairs that differ within three tokens."""
     data = suite_yaml("speed")
-    adjectives, nouns = rng.sample(data["adjectives"], len(data["adjectives"])), rng.sample(data["nouns"], len(data["nouns"]))
+    adjectives = rng.sample(data["adjectives"], len(data["adjectives"]))
+    nouns = rng.sample(data["nouns"], len(data["nouns"]))
     bos = len(tokenize(""))
     seen: set[Tokens] = set()
     for turn, noun in enumerate(nouns):

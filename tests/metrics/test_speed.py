@@ -6,10 +6,14 @@ import math
 from collections.abc import Sequence
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from harness.metrics import request
 from harness.metrics.speed import (
     Trial,
     block_log_rates,
+    block_log_ttft,
     speed_figures,
     speedup,
     tps_by_prompt,
@@ -18,15 +22,20 @@ from harness.metrics.speed import (
 )
 from harness.metrics.trials import prompt_groups, usable
 from harness.record import Event, EventKind, RequestRecord
-from hypothesis import given
-from hypothesis import strategies as st
 
 Spec = tuple[float, int | None] | tuple[float, int | None, EventKind]
 
 
 def record(
-    events: Sequence[Spec], output: int | None = None, *, codes: tuple[str, ...] = (), finish: str | None = "stop",
-    error: str | None = None, cached: int = 0, drafted: int | None = None, accepted: int | None = None,
+    events: Sequence[Spec],
+    output: int | None = None,
+    *,
+    codes: tuple[str, ...] = (),
+    finish: str | None = "stop",
+    error: str | None = None,
+    cached: int = 0,
+    drafted: int | None = None,
+    accepted: int | None = None,
     steps: int | None = None,
 ) -> RequestRecord:
     made = []
@@ -34,8 +43,19 @@ def record(
         which: EventKind = kind[0] if kind else "content"
         chars = 0 if which in ("role", "usage") else 4 * (n or 1)
         made.append(Event(round(t * 1e9), n, chars, which, 2 * chars))
-    return RequestRecord(0, tuple(made), 10, output, codes=codes, finish_reason=finish, error=error,
-                         cached_tokens=cached, drafted=drafted, accepted=accepted, verify_steps=steps)
+    return RequestRecord(
+        0,
+        tuple(made),
+        10,
+        output,
+        codes=codes,
+        finish_reason=finish,
+        error=error,
+        cached_tokens=cached,
+        drafted=drafted,
+        accepted=accepted,
+        verify_steps=steps,
+    )
 
 
 def steady(tps: float, *, ttft: float = 0.5, tokens: int = 65, codes: tuple[str, ...] = ()) -> RequestRecord:
@@ -64,6 +84,11 @@ class TestStreamCases:
     def test_empty_content_chunk_does_not_start_ttft(self) -> None:
         rec = RequestRecord(0, (Event(5_000_000, None, 0), Event(214_000_000, None, 3)), 10, 1)
         assert request.ttft_s(rec) == pytest.approx(0.214)
+
+    def test_one_character_of_unknown_tokens_counts(self) -> None:
+        rec = RequestRecord(0, (Event(214_000_000, None, 1), Event(300_000_000, None, 1)), 10, 2)
+        assert request.ttft_s(rec) == pytest.approx(0.214)
+        assert request.bytes_per_s(rec) is None
 
     def test_token_without_a_whole_character_counts(self) -> None:
         rec = RequestRecord(0, (Event(100_000_000, 1, 0), Event(200_000_000, 1, 1)), 10, 2)
@@ -111,9 +136,21 @@ class TestStreamCases:
 class TestRequest:
     def test_nothing_arrived(self) -> None:
         rec = record([(0.1, None, "role")], None)
-        for function in (request.ttft_s, request.e2e_s, request.tpot_s, request.decode_tps, request.output_tps,
-                         request.peak_tps, request.icl_s, request.itl_s and request.icl_s, request.stalls,
-                         request.playout_lag_s, request.chars_per_s, request.bytes_per_s, request.tokens_per_chunk):
+        for function in (
+            request.ttft_s,
+            request.e2e_s,
+            request.tpot_s,
+            request.decode_tps,
+            request.output_tps,
+            request.peak_tps,
+            request.icl_s,
+            request.icl_s,
+            request.stalls,
+            request.playout_lag_s,
+            request.chars_per_s,
+            request.bytes_per_s,
+            request.tokens_per_chunk,
+        ):
             assert function(rec) is None
 
     def test_one_burst_has_no_decode_speed(self) -> None:
@@ -179,9 +216,22 @@ class TestRequest:
         assert request.accept_rate(record([(1.0, 1)], 1)) is None
 
     def test_payload_round_trip(self) -> None:
-        payload = {"block": 2, "position": 7, "prompt_tokens": 10, "attempt": 1, "energy": [], "contention": {},
-                   "record": {"sent_ns": 5, "events": [[7, 1, 3, "content", 4]], "prompt_tokens": 10,
-                              "output_tokens": 1, "codes": ["contended"], "finish_reason": "stop"}}
+        payload = {
+            "block": 2,
+            "position": 7,
+            "prompt_tokens": 10,
+            "attempt": 1,
+            "energy": [],
+            "contention": {},
+            "record": {
+                "sent_ns": 5,
+                "events": [[7, 1, 3, "content", 4]],
+                "prompt_tokens": 10,
+                "output_tokens": 1,
+                "codes": ["contended"],
+                "finish_reason": "stop",
+            },
+        }
         made = trial_from_payload(payload)
         assert made.record.events == (Event(7, 1, 3, "content", 4),)
         assert (made.block, made.position, made.record.codes) == (2, 7, ("contended",))
@@ -230,6 +280,10 @@ class TestPooling:
         figures = speed_figures([trial(b, steady(100), p) for b in range(2) for p in (127, 128, 512)])
         assert figures["decode_tps"].conditions == {"prompt_tokens": [127, 512], "output_tokens": [65], "blocks": 2}
 
+    def test_conditions_give_the_range_of_lengths(self) -> None:
+        figures = speed_figures([trial(b, steady(100, tokens=n)) for b, n in enumerate((50, 40, 60))])
+        assert figures["decode_tps"].conditions["output_tokens"] == [40, 60]
+
     def test_every_key_is_in_the_catalogue_or_proposed(self) -> None:
         from harness.metrics.catalog import METRICS
 
@@ -260,8 +314,11 @@ class TestJitter:
     def test_j80_within_prompt(self) -> None:
         # e2e = 0.5 + 64/tps; 40 values spread evenly from 0.8 to 1.2 of the median, at two lengths far apart.
         spread = [0.8 + 0.4 * k / 39 for k in range(40)]
-        trials = [trial(b, record([(base * s / 2, 1), (base * s, 9)], 10), p)
-                  for base, p in ((1.0, 100), (9.0, 1000)) for b, s in enumerate(spread)]
+        trials = [
+            trial(b, record([(base * s / 2, 1), (base * s, 9)], 10), p)
+            for base, p in ((1.0, 100), (9.0, 1000))
+            for b, s in enumerate(spread)
+        ]
         figure = speed_figures(trials)["jitter_pct"]
         assert figure.value == pytest.approx(100 * (0.8 * 0.4) / 2, rel=0.01)
         assert figure.low is not None and figure.high is not None and figure.low < figure.value < figure.high
@@ -290,7 +347,8 @@ class TestJitter:
 
 class TestWhichTrialsCount:
     def test_contended_trials_are_left_out(self) -> None:
-        trials = [trial(b, steady(100)) for b in range(3)] + [trial(b, steady(10, codes=("contended",))) for b in (2, 3)]
+        busy = [trial(b, steady(10, codes=("contended",))) for b in (2, 3)]
+        trials = [trial(b, steady(100)) for b in range(3)] + busy
         figure = speed_figures(trials)["decode_tps"]
         assert figure.value == pytest.approx(100.0) and figure.ranks
         assert figure.conditions["excluded"] == {"contended": 2}
@@ -327,11 +385,19 @@ class TestWhichTrialsCount:
 class TestSpeculation:
     def test_rates_are_pooled(self) -> None:
         rows = [(100, 50, 20), (68, 48, 8)]
-        trials = [trial(b, record([(1.0, 1), (2.0, 9)], 10, drafted=d, accepted=a, steps=s))
-                  for b, (d, a, s) in enumerate(rows)]
+        trials = [
+            trial(b, record([(1.0, 1), (2.0, 9)], 10, drafted=d, accepted=a, steps=s))
+            for b, (d, a, s) in enumerate(rows)
+        ]
         figures = speed_figures(trials)
         assert figures["accept_rate"].value == pytest.approx(98 / 168)
         assert figures["accept_len"].value == pytest.approx(1 + 98 / 28)
+        # R = 98/28 = 3.5, residuals -20 and 20, SE = sqrt(2 x 800) / 28; one over the emitted drafts either side
+        half = 12.7062047 * 40 / 28
+        assert (figures["accept_len"].low, figures["accept_len"].high) == (1.0, pytest.approx(4.5 + half))
+        assert (figures["accept_rate"].low, figures["accept_rate"].high) == (0.0, 1.0)
+        once = speed_figures(trials[:1])["accept_len"]
+        assert (once.value, once.low, once.high, once.reasons) == (3.5, None, None, ("small_n",))
 
     def test_none_without_speculation(self) -> None:
         assert speed_figures([trial(0, steady(100))])["accept_rate"].reasons == ("no_speculation",)
@@ -357,6 +423,15 @@ class TestSpeedup:
     def test_contended_never_ranks(self) -> None:
         figure = speedup([trial(0, steady(100, codes=("contended",)))], [trial(0, steady(50))])
         assert figure.value == pytest.approx(2.0) and not figure.ranks
+
+    def test_block_ttft_on_equal_lengths(self) -> None:
+        trials = [
+            trial(b, steady(100, ttft=v * p / 100), p) for b, v in ((0, 0.1), (1, 0.2), (2, 0.4)) for p in (100, 900)
+        ]
+        lost = [t for t in trials if (t.block, t.prompt_tokens) != (2, 900)]
+        logs = block_log_ttft([*lost, trial(3, steady(1, codes=("contended",)))])
+        assert logs[1] - logs[0] == pytest.approx(math.log(2)) and set(logs) == {0, 1, 2}
+        assert block_log_ttft([]) == {}
 
     def test_block_rates(self) -> None:
         rates = block_log_rates([trial(0, steady(100)), trial(1, steady(50))])

@@ -9,6 +9,7 @@ from harness.suites.code_syntax.extraction import blocks
 
 PY = Prompt("p", "python", "f", 'def f(x):\n    """Add one."""\n', ("\ndef ", "\nprint("))
 JS = Prompt("j", "javascript", "f", "// Wrap the answer in ``` fences.\nfunction f(x) {\n", ("\nfunction ",))
+NEXT = "\n    return x + 1\n"
 BODY = "    return x + 1\n"
 WHOLE = "def f(x):\n    return x + 1\n"
 
@@ -29,7 +30,7 @@ WHOLE = "def f(x):\n    return x + 1\n"
         (f"~~~python\n{WHOLE}~~~\n", WHOLE),
         (f"~~~python\n{WHOLE}```\n~~~\n", WHOLE + "```\n"),  # another kind of fence does not close
         (f"````python\n{WHOLE}```\n````\n", WHOLE + "```\n"),  # nor does a shorter one
-        (f"```def f(x):\n    return x + 1\n```\n", WHOLE),
+        ("```def f(x):\n    return x + 1\n```\n", WHOLE),
         (f"```Python\n{WHOLE}```\n", WHOLE),
         (f"```py\n{WHOLE}```", WHOLE),
         (f'```python title="a.py"\n{WHOLE}```', WHOLE),
@@ -46,10 +47,10 @@ WHOLE = "def f(x):\n    return x + 1\n"
         (f"{BODY}\nprint(f(1))\n", BODY),
         (f"{BODY}\ndef g(y):\n    return y\n", BODY),
         (f"{BODY}\nclass A: pass\n", f"{BODY}\nclass A: pass\n"),  # not a stop text of this prompt
-        (PY.text + BODY, BODY),
-        ("\n" + PY.text + BODY, BODY),
-        (f"```python\n{PY.text}{BODY}```\n", BODY),
-        (PY.text + f"{BODY}```\nDone and dusted, I think.\n", BODY),
+        (PY.text + BODY, NEXT),
+        ("\n" + PY.text + BODY, NEXT),
+        (f"```python\n{PY.text}{BODY}```\n", NEXT),
+        (PY.text + f"{BODY}```\nDone and dusted, I think.\n", NEXT),
         (WHOLE + "\nprint(f(1))\n", WHOLE + "\nprint(f(1))\n"),  # a whole program keeps all its functions
         (f"Sure, here is the code you need:\n\n{WHOLE}", WHOLE),
         ("", ""),
@@ -62,8 +63,8 @@ def test_python(output: str, expected: str):
 def test_fence_word_in_the_prompt_does_not_matter():
     body = "  return x + 1;\n}\n"
     assert extract(JS, f"```js\nfunction f(x) {{\n{body}```\n") == f"function f(x) {{\n{body}"
-    assert extract(JS, JS.text + body) == body
-    assert extract(JS, f"```javascript\n{JS.text}{body}```") == body
+    assert extract(JS, JS.text + body) == "\n" + body
+    assert extract(JS, f"```javascript\n{JS.text}{body}```") == "\n" + body
 
 
 def test_a_line_separator_inside_a_string_survives():
@@ -87,6 +88,6 @@ def test_prompts_are_open_ended_and_unique():
     every = prompts()
     assert len({prompt.id for prompt in every}) == len(every) == 32
     for prompt in every:
-        assert prompt.text.endswith("\n") and prompt.entry in prompt.text
-        assert prompt.text.rstrip().endswith('"""' if prompt.language == "python" else "{")
+        assert prompt.text == prompt.text.rstrip() and prompt.entry in prompt.text
+        assert prompt.language == "python" or prompt.text.endswith("{")
         assert prompt.stops and all(stop.startswith("\n") and stop[1] not in " \t\n}" for stop in prompt.stops)

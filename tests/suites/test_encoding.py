@@ -60,7 +60,10 @@ def test_nothing_to_score_is_an_error() -> None:
         encode_pair(toy, "", "")
 
 
-@given(st.lists(st.sampled_from(sorted(WORDS)), min_size=1, max_size=8), st.lists(st.sampled_from(sorted(WORDS)), min_size=1, max_size=8))
+@given(
+    st.lists(st.sampled_from(sorted(WORDS)), min_size=1, max_size=8),
+    st.lists(st.sampled_from(sorted(WORDS)), min_size=1, max_size=8),
+)
 def test_both_parts_are_never_empty_and_join_to_the_whole(left: list[str], right: list[str]) -> None:
     context, continuation = "".join(left), "".join(right)
     if not (context.strip() and (context + continuation).strip()):

@@ -55,7 +55,11 @@ def test_prompts_and_metric_are_lm_evals_own(sample: dict[str, Any]) -> None:
     seen: list[tuple[str, str]] = []
     rows: dict[str, Any] = {}
     results = run_mmlu(
-        tasks, {"anatomy": [0, 3]}, {}, scorer(lambda _, option: -1.0 if option == " B" else -2.0, seen), rows.__setitem__
+        tasks,
+        {"anatomy": [0, 3]},
+        {},
+        scorer(lambda _, option: -1.0 if option == " B" else -2.0, seen),
+        rows.__setitem__,
     )
     assert len(seen) == 8
     assert seen[0][0].startswith("The following are multiple choice questions (with answers) about anatomy.\n\n")
@@ -99,7 +103,11 @@ def test_a_nonfinite_option_makes_the_item_invalid(sample: dict[str, Any]) -> No
     tasks = build_mmlu(sample, "continuation", 0)
     rows: dict[str, Any] = {}
     run_mmlu(
-        tasks, {"anatomy": [0]}, {}, scorer(lambda *_: float("nan"), [], finite=False), lambda key, row: rows.update({key: row})
+        tasks,
+        {"anatomy": [0]},
+        {},
+        scorer(lambda *_: float("nan"), [], finite=False),
+        lambda key, row: rows.update({key: row}),
     )
     row = rows["anatomy/00000"]
     assert (row["pred"], row["correct"], row["finite"]) == (None, None, False)

@@ -11,16 +11,17 @@ import pytest
 from harness.metrics.catalog import METRICS
 from harness.record import Figure
 from harness.stats.interval import wilson
-from harness.suites.resample import share_draws
 from harness.suites.long_context import at_chance, depth_series, figures
 from harness.suites.long_context.degeneration import window_scores
 from harness.suites.long_context.score import chosen
+from harness.suites.resample import share_draws
 
 
-def row(fact: str, right: bool, *, family: str = "ledger", depth: int = 512, asked: int = 0, text: str = "t", pick: int | None = None) -> dict[str, Any]:
+def row(fact: str, right: bool, family: str = "ledger", depth: int = 512, asked: int = 0) -> dict[str, Any]:
     logprobs = [-5.0, -5.5, -6.0, -6.5]
-    logprobs[pick if pick is not None else (2 if right else 1)] = -1.0
-    return {"text": text, "depth": depth, "family": family, "fact": fact, "asked": asked, "gold": 2, "logprobs": logprobs, "finite": True}
+    logprobs[2 if right else 1] = -1.0
+    where = {"text": "t", "depth": depth, "family": family, "fact": fact, "asked": asked}
+    return where | {"gold": 2, "logprobs": logprobs, "finite": True}
 
 
 def continuation(tokens: list[int], text: str = "t", finish: str = "length") -> dict[str, Any]:
@@ -46,7 +47,8 @@ def test_accuracies_by_family():
     ],
 )
 def test_coherence_scale(ledger: int, tracking: int, tokens: list[int], expected: float):
-    rows = [row(f"a{i}", i < ledger) for i in range(8)] + [row(f"c{i}", i < tracking, family="tracking") for i in range(4)]
+    rows = [row(f"a{i}", i < ledger) for i in range(8)]
+    rows += [row(f"c{i}", i < tracking, family="tracking") for i in range(4)]
     figure = figures(rows, [continuation(tokens)])["coherence_1_10"]
     assert figure.value == pytest.approx(expected)
     assert figure.low is not None and figure.high is not None and figure.low <= figure.value <= figure.high
@@ -81,7 +83,7 @@ def test_exact_tie_is_not_an_answer():
 
 
 def test_inconsistency_counts_facts_per_depth_not_correctness():
-    rows = [row("same-wrong", False, asked=k, pick=1) for k in (0, 1)]
+    rows = [row("same-wrong", False, asked=k) for k in (0, 1)]
     rows += [row("torn", True, asked=0), row("torn", False, asked=1)]
     rows += [row("torn", True, asked=0, depth=1024), row("torn", True, asked=1, depth=1024)]
     rows += [row("asked-once", True)]

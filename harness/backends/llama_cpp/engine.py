@@ -8,10 +8,19 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from harness.backends.base import BackendInfo, Emission, EngineSpec, GenerateEnd, GenerateRequest, ScoreRequest, ScoreResult
-from harness.backends.llama_cpp import generate, load, score
+from harness.backends.base import (
+    BackendInfo,
+    Emission,
+    EngineSpec,
+    GenerateEnd,
+    GenerateRequest,
+    ScoreRequest,
+    ScoreResult,
+)
+from harness.backends.llama_cpp import generate, score
 from harness.backends.llama_cpp.draft import Drafter, LookupDrafter, ModelDrafter
 from harness.backends.llama_cpp.library import Context
+from harness.backends.llama_cpp.load import Model, check, describe, new_context, open_model
 from harness.backends.llama_cpp.vocab import Vocab, require_same
 from harness.errors import InputError
 
@@ -22,7 +31,7 @@ class LlamaCppBackend:
     """One model file with its contexts: one to generate, one to score (made on first use), one for a draft."""
 
     def __init__(self) -> None:
-        self._models: list[load.Model] = []
+        self._models: list[Model] = []
         self._contexts: list[Context] = []
         self._scorer: score.Scorer | None = None
         self._drafter: Drafter | None = None
@@ -31,7 +40,7 @@ class LlamaCppBackend:
     def load(self, spec: EngineSpec) -> BackendInfo:
         """Load the model, the draft where there is one, and the generating context."""
         self.close()
-        load.check(spec)
+        check(spec)
         try:
             return self._load(spec)
         except BaseException:
@@ -40,30 +49,36 @@ class LlamaCppBackend:
 
     def _load(self, spec: EngineSpec) -> BackendInfo:
         self._spec = spec
-        self._model = load.open_model(spec.model_path, spec.gpu_layers)
+        self._model = open_model(spec.model_path, spec.gpu_layers)
         self._models.append(self._model)
         drafts = spec.speculate.tokens if spec.speculate.kind != "none" else 0
         if drafts and not self._model.can_roll_back:
-            raise InputError(f"speculate: {self._model.header.architecture} keeps a recurrent state, which cannot be rolled back; set speculate: none")
+            raise InputError(
+                f"speculate: {self._model.header.architecture} keeps a recurrent state, which cannot be rolled back; "
+                "set speculate: none"
+            )
         self._generating = self._context(self._model, outputs=drafts + 1)
         draft = self._load_draft(spec) if spec.speculate.kind == "draft_model" else None
         if spec.speculate.kind == "prompt_lookup":
             self._drafter = LookupDrafter(spec.speculate.ngram, drafts)
-        return load.describe(spec, self._model, draft, self._generating)
+        return describe(spec, self._model, draft, self._generating)
 
-    def _load_draft(self, spec: EngineSpec) -> load.Model:
+    def _load_draft(self, spec: EngineSpec) -> Model:
         if not spec.speculate.draft_path:
             raise InputError("speculate.draft_path: none; a draft model needs its GGUF file")
-        draft = load.open_model(spec.speculate.draft_path, spec.gpu_layers)
+        draft = open_model(spec.speculate.draft_path, spec.gpu_layers)
         self._models.append(draft)
         require_same(self._model.vocab, draft.vocab, f"draft {spec.speculate.draft_path}")
         if not draft.can_roll_back:
-            raise InputError(f"speculate: the draft's {draft.header.architecture} keeps a recurrent state, which cannot be rolled back; use another draft")
+            raise InputError(
+                f"speculate: the draft's {draft.header.architecture} keeps a recurrent state, "
+                "which cannot be rolled back; use another draft"
+            )
         self._drafter = ModelDrafter(self._context(draft, outputs=1), spec.speculate.tokens)
         return draft
 
-    def _context(self, model: load.Model, *, outputs: int = 0, n_seq: int = 1, n_ctx: int | None = None) -> Context:
-        context = load.new_context(model, self._spec, n_ctx=n_ctx or self._spec.ctx, n_seq=n_seq, outputs=outputs)
+    def _context(self, model: Model, *, outputs: int = 0, n_seq: int = 1, n_ctx: int | None = None) -> Context:
+        context = new_context(model, self._spec, n_ctx=n_ctx or self._spec.ctx, n_seq=n_seq, outputs=outputs)
         self._contexts.append(context)
         return context
 
@@ -120,7 +135,12 @@ class LlamaCppBackend:
         score.check([(0, request) for request in requests], self._spec.ctx, self._vocab.size)
         self._score(score.groups_of(requests), on_result)
 
-    def score_at_depths(self, document: Sequence[int], probes: Sequence[tuple[int, ScoreRequest]], on_result: Callable[[int, ScoreResult], None]) -> None:
+    def score_at_depths(
+        self,
+        document: Sequence[int],
+        probes: Sequence[tuple[int, ScoreRequest]],
+        on_result: Callable[[int, ScoreResult], None],
+    ) -> None:
         """Score probes that see only the first ``depth`` tokens of the document, which is evaluated once."""
         for i, (depth, _) in enumerate(probes):
             if not 0 <= depth <= len(document):
@@ -128,7 +148,9 @@ class LlamaCppBackend:
         score.check(probes, self._spec.ctx, self._vocab.size)
         self._score(score.groups_at_depths(document, probes), on_result)
 
-    def logits(self, tokens: Sequence[int], *, batch: int | None = None) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
+    def logits(
+        self, tokens: Sequence[int], *, batch: int | None = None
+    ) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
         """Logits at every position, a chunk of at most ``batch`` (or ubatch) positions at a time; arrays are copies."""
         if not tokens or len(tokens) > self._spec.ctx:
             raise InputError(f"logits of {len(tokens)} tokens; expected 1 to {self._spec.ctx}, the context size")

@@ -11,7 +11,15 @@ import numpy.typing as npt
 from harness.backends.base import Emission, GenerateEnd, GenerateRequest
 from harness.backends.llama_cpp.draft import Drafter
 from harness.backends.llama_cpp.library import Context, spans
-from harness.backends.llama_cpp.speculate import NonFinite, draw, greedy, margin, probabilities, verify_greedy, verify_sampled
+from harness.backends.llama_cpp.speculate import (
+    NonFinite,
+    draw,
+    greedy,
+    margin,
+    probabilities,
+    verify_greedy,
+    verify_sampled,
+)
 from harness.backends.llama_cpp.vocab import Vocab
 from harness.errors import InputError
 
@@ -22,9 +30,10 @@ def check(request: GenerateRequest, vocab: Vocab, n_ctx: int) -> None:
         raise InputError("prompt: no tokens; expected at least one")
     if request.max_tokens < 1:
         raise InputError(f"max_tokens: {request.max_tokens}; expected at least 1")
-    if len(request.prompt) + request.max_tokens > n_ctx:
+    n = len(request.prompt) + request.max_tokens
+    if n > n_ctx:
         raise InputError(
-            f"prompt of {len(request.prompt)} tokens + {request.max_tokens} to generate = {len(request.prompt) + request.max_tokens}; "
+            f"prompt of {len(request.prompt)} tokens + {request.max_tokens} to generate = {n}; "
             f"the context holds {n_ctx}; raise ctx or shorten them"
         )
     if min(request.prompt) < 0 or max(request.prompt) >= vocab.size:
@@ -136,7 +145,9 @@ def generate_plain(context: Context, vocab: Vocab, request: GenerateRequest) -> 
     yield GenerateEnd(reason or "length", out.text())
 
 
-def generate_speculative(context: Context, vocab: Vocab, request: GenerateRequest, drafter: Drafter) -> Iterator[Emission | GenerateEnd]:
+def generate_speculative(
+    context: Context, vocab: Vocab, request: GenerateRequest, drafter: Drafter
+) -> Iterator[Emission | GenerateEnd]:
     """Draft, verify in one decode, keep what the target agrees with, and forget the rest.
 
     Every decode of the target after the prompt counts as a verification, also where nothing was drafted, so that
@@ -165,7 +176,9 @@ def generate_speculative(context: Context, vocab: Vocab, request: GenerateReques
     yield end
 
 
-def _step(context: Context, drafter: Drafter, choose: Chooser, end: GenerateEnd, token: int, at: int, left: int) -> list[int]:
+def _step(
+    context: Context, drafter: Drafter, choose: Chooser, end: GenerateEnd, token: int, at: int, left: int
+) -> list[int]:
     """One draft and its verification: the tokens that follow ``token``, which sits at position ``at``."""
     began = perf_counter()
     drafts, q = drafter.draft(token, min(drafter.limit, left - 1))

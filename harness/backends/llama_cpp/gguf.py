@@ -17,12 +17,14 @@ from harness.errors import InputError
 
 # ggml type: (name, elements per block, bytes per block)
 GGML_TYPES: dict[int, tuple[str, int, int]] = {
-    0: ("f32", 1, 4), 1: ("f16", 1, 2), 2: ("q4_0", 32, 18), 3: ("q4_1", 32, 20), 6: ("q5_0", 32, 22), 7: ("q5_1", 32, 24),
-    8: ("q8_0", 32, 34), 9: ("q8_1", 32, 36), 10: ("q2_k", 256, 84), 11: ("q3_k", 256, 110), 12: ("q4_k", 256, 144),
-    13: ("q5_k", 256, 176), 14: ("q6_k", 256, 210), 15: ("q8_k", 256, 292), 16: ("iq2_xxs", 256, 66), 17: ("iq2_xs", 256, 74),
-    18: ("iq3_xxs", 256, 98), 19: ("iq1_s", 256, 50), 20: ("iq4_nl", 32, 18), 21: ("iq3_s", 256, 110), 22: ("iq2_s", 256, 82),
-    23: ("iq4_xs", 256, 136), 24: ("i8", 1, 1), 25: ("i16", 1, 2), 26: ("i32", 1, 4), 27: ("i64", 1, 8), 28: ("f64", 1, 8),
-    29: ("iq1_m", 256, 56), 30: ("bf16", 1, 2), 34: ("tq1_0", 256, 54), 35: ("tq2_0", 256, 66), 39: ("mxfp4", 32, 17),
+    0: ("f32", 1, 4), 1: ("f16", 1, 2), 2: ("q4_0", 32, 18), 3: ("q4_1", 32, 20), 6: ("q5_0", 32, 22),
+    7: ("q5_1", 32, 24), 8: ("q8_0", 32, 34), 9: ("q8_1", 32, 36), 10: ("q2_k", 256, 84),
+    11: ("q3_k", 256, 110), 12: ("q4_k", 256, 144), 13: ("q5_k", 256, 176), 14: ("q6_k", 256, 210),
+    15: ("q8_k", 256, 292), 16: ("iq2_xxs", 256, 66), 17: ("iq2_xs", 256, 74), 18: ("iq3_xxs", 256, 98),
+    19: ("iq1_s", 256, 50), 20: ("iq4_nl", 32, 18), 21: ("iq3_s", 256, 110), 22: ("iq2_s", 256, 82),
+    23: ("iq4_xs", 256, 136), 24: ("i8", 1, 1), 25: ("i16", 1, 2), 26: ("i32", 1, 4), 27: ("i64", 1, 8),
+    28: ("f64", 1, 8), 29: ("iq1_m", 256, 56), 30: ("bf16", 1, 2), 34: ("tq1_0", 256, 54),
+    35: ("tq2_0", 256, 66), 39: ("mxfp4", 32, 17),
 }  # fmt: skip
 BLOCKS = {name: (block, size) for name, block, size in GGML_TYPES.values()}
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -101,9 +103,9 @@ class _Reader:
 
     def array(self, inner: int, n: int) -> Any:
         if inner in _SCALARS:
-            values = struct.unpack_from(f"<{n}{_SCALARS[inner]}", self.data, self.at) if n <= _KEPT_ARRAY else None
+            start = self.at
             self.at += n * struct.calcsize("<" + _SCALARS[inner])
-            return values
+            return struct.unpack_from(f"<{n}{_SCALARS[inner]}", self.data, start) if n <= _KEPT_ARRAY else None
         values = [self.value(inner) for _ in range(n)]
         return tuple(values) if n <= _KEPT_ARRAY else None
 
@@ -161,11 +163,16 @@ def read_header(path: str | Path) -> Header:
             try:
                 header, needed = _parse(data)
             except (ValueError, struct.error, OverflowError, MemoryError) as error:
-                raise InputError(f"{path}: damaged GGUF header ({error}); expected a whole GGUF file; fetch it again") from error
+                raise InputError(
+                    f"{path}: damaged GGUF header ({error}); expected a whole GGUF file; fetch it again"
+                ) from error
     if size < needed:
         raise InputError(f"{path}: {size} bytes; its header needs {needed}; the file is cut short: fetch it again")
     if int(header.metadata.get("split.count", 1) or 1) > 1:
-        raise InputError(f"{path}: one part of {header.metadata['split.count']}; expected a single file; join them with llama-gguf-split --merge")
+        raise InputError(
+            f"{path}: one part of {header.metadata['split.count']}; "
+            "expected a single file; join them with llama-gguf-split --merge"
+        )
     if not header.tensors:
         raise InputError(f"{path}: no tensors; expected model weights; give a whole model")
     return header

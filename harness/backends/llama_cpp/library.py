@@ -84,7 +84,13 @@ class Context:
         self.want = np.zeros(capacity, np.int8)
         self._seq = np.full(capacity, self._sequences.ctypes.data, np.uint64)
         self._batch = low.llama_batch()
-        for name, array in (("token", self.token), ("pos", self.pos), ("n_seq_id", self.n_seq), ("seq_id", self._seq), ("logits", self.want)):
+        for name, array in (
+            ("token", self.token),
+            ("pos", self.pos),
+            ("n_seq_id", self.n_seq),
+            ("seq_id", self._seq),
+            ("logits", self.want),
+        ):
             kind = dict(low.llama_batch._fields_)[name]
             setattr(self._batch, name, ctypes.cast(array.ctypes.data, kind))
         self._decode, self._row, self._rows = low.llama_decode, _row_address(), {}
@@ -96,7 +102,9 @@ class Context:
         """Cells of the key-value cache."""
         return int(self._low.llama_n_ctx(self.handle))
 
-    def put(self, start: int, tokens: npt.NDArray[np.int32] | list[int], pos: int, *, first_seq: int = 0, n_seq: int = 1) -> int:
+    def put(
+        self, start: int, tokens: npt.NDArray[np.int32] | list[int], pos: int, *, first_seq: int = 0, n_seq: int = 1
+    ) -> int:
         """Write tokens at consecutive positions into the batch, without logits. Returns the next free index."""
         stop = start + len(tokens)
         self.token[start:stop] = tokens
@@ -106,7 +114,14 @@ class Context:
         self.want[start:stop] = 0
         return stop
 
-    def fill(self, tokens: npt.NDArray[np.int32], pos: npt.NDArray[np.int64], first_seq: npt.NDArray[np.int64], n_seq: npt.NDArray[np.int64], want: npt.NDArray[np.bool_]) -> None:
+    def fill(
+        self,
+        tokens: npt.NDArray[np.int32],
+        pos: npt.NDArray[np.int64],
+        first_seq: npt.NDArray[np.int64],
+        n_seq: npt.NDArray[np.int64],
+        want: npt.NDArray[np.bool_],
+    ) -> None:
         """Write a whole batch, from its start."""
         n = len(tokens)
         self.token[:n], self.pos[:n], self.n_seq[:n], self.want[:n] = tokens, pos, n_seq, want
@@ -117,7 +132,9 @@ class Context:
         self._batch.n_tokens = n
         code = self._decode(self.handle, self._batch)
         if code != 0:
-            why = {1: "no free cells in the key-value cache", -1: "invalid batch", 2: "aborted"}.get(code, "engine failure")
+            why = {1: "no free cells in the key-value cache", -1: "invalid batch", 2: "aborted"}.get(
+                code, "engine failure"
+            )
             raise CellError(f"llama.cpp: decoding {n} tokens failed: {why} (code {code})")
 
     def row(self, index: int) -> npt.NDArray[np.float32]:
@@ -129,7 +146,8 @@ class Context:
         if view is None:
             if len(self._rows) > 4096:  # the buffer moved; old views are dead
                 self._rows.clear()
-            view = np.frombuffer((ctypes.c_float * self.n_vocab).from_address(address), np.float32)
+            raw = (ctypes.c_float * self.n_vocab).from_address(address)
+            view = np.frombuffer(memoryview(raw).cast("B"), np.float32)
             self._rows[address] = view
         return view
 

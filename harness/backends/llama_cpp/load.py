@@ -47,7 +47,9 @@ def check(spec: EngineSpec) -> None:
     if spec.kv not in KV_TYPES:
         raise InputError(f"kv: unknown {spec.kv!r}; {did_you_mean(spec.kv, KV_TYPES)}")
     if spec.kv not in _FLOAT_KV and not spec.flash_attention:
-        raise InputError(f"kv: {spec.kv} without flash attention; a quantised V cache needs it; set flash_attention: true or kv: f16")
+        raise InputError(
+            f"kv: {spec.kv} without flash attention; a quantised V cache needs it; set flash_attention: true or kv: f16"
+        )
     for name in ("threads", "batch", "ubatch", "ctx"):
         if getattr(spec, name) < 1:
             raise InputError(f"{name}: {getattr(spec, name)}; expected at least 1")
@@ -56,7 +58,7 @@ def check(spec: EngineSpec) -> None:
 
 
 def open_model(path: str, gpu_layers: int) -> Model:
-    """Check the file, map it, and load it. Raises InputError where it isn't a whole GGUF model that this engine knows."""
+    """Check the file, map it, and load it. Raises InputError where it isn't a whole model that this engine knows."""
     low, header = library(), read_header(path)
     params = low.llama_model_default_params()
     params.n_gpu_layers = gpu_layers
@@ -68,17 +70,24 @@ def open_model(path: str, gpu_layers: int) -> Model:
     with amx.without_tiles() if amx.fault(library_path()) else nullcontext():
         handle = low.llama_model_load_from_file(path.encode(), params)
     if not handle:
-        raise InputError(f"{path}: llama.cpp {engine_version()} cannot load architecture {header.architecture!r}; its log is above; try another model")
+        raise InputError(
+            f"{path}: llama.cpp {engine_version()} cannot load architecture {header.architecture!r}; "
+            "its log is above; try another model"
+        )
     if not low.llama_model_has_decoder(handle) or low.llama_model_has_encoder(handle):
         low.llama_model_free(handle)
         raise InputError(f"{path}: architecture {header.architecture!r} has an encoder; expected a decoder-only model")
     return Model(handle, header, Vocab(handle), _placement(header, gpu_layers))
 
 
-def new_context(model: Model, spec: EngineSpec, *, n_ctx: int, n_seq: int = 1, outputs: int = 0, ubatch: int | None = None) -> Context:
+def new_context(
+    model: Model, spec: EngineSpec, *, n_ctx: int, n_seq: int = 1, outputs: int = 0, ubatch: int | None = None
+) -> Context:
     """A context with the spec's cache precision, batches and threads.
 
     Args:
+        model: The loaded model.
+        spec: Its settings.
         n_ctx: Cells of the cache, shared by all sequences.
         n_seq: Sequences at most.
         outputs: Rows of logits per decode at most (0: as many as tokens). A small number saves memory.
@@ -90,14 +99,19 @@ def new_context(model: Model, spec: EngineSpec, *, n_ctx: int, n_seq: int = 1, o
     params.n_ctx, params.n_batch, params.n_seq_max = n_ctx, capacity, n_seq
     params.n_ubatch = min(ubatch or spec.ubatch, capacity)
     params.n_threads = params.n_threads_batch = spec.threads
-    params.flash_attn_type = low.LLAMA_FLASH_ATTN_TYPE_ENABLED if spec.flash_attention else low.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    params.flash_attn_type = (
+        low.LLAMA_FLASH_ATTN_TYPE_ENABLED if spec.flash_attention else low.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    )
     params.type_k = params.type_v = _GGML_NUMBER[spec.kv]
     params.kv_unified, params.swa_full, params.no_perf = True, True, True
     if hasattr(params, "n_outputs_max"):
         params.n_outputs_max, params.n_outputs_max_per_seq = outputs, 0
     handle = low.llama_init_from_model(model.handle, params)
     if not handle:
-        raise InputError(f"ctx {n_ctx}, kv {spec.kv}, batch {spec.batch}: llama.cpp cannot create this context; its log is above; lower ctx or change kv")
+        raise InputError(
+            f"ctx {n_ctx}, kv {spec.kv}, batch {spec.batch}: llama.cpp cannot create this context; "
+            "its log is above; lower ctx or change kv"
+        )
     return Context(handle, n_vocab=model.vocab.size, capacity=capacity, n_seq_max=n_seq)
 
 
@@ -114,7 +128,9 @@ def _placement(header: Header, gpu_layers: int) -> dict[str, Any]:
         "amx": f"off: {fault}" if (fault := amx.fault(library_path())) else "as built",
         "gpu_layers_asked": gpu_layers,
         "gpu_layers": int(offloaded.group(1)) if offloaded else 0,
-        "buffers_mib": {name: float(size) for name, size in re.findall(r"(\S+) model buffer size =\s*([\d.]+) MiB", log)},
+        "buffers_mib": {
+            name: float(size) for name, size in re.findall(r"(\S+) model buffer size =\s*([\d.]+) MiB", log)
+        },
         "tensor_types": {kind: count / header.elements for kind, count in kinds.most_common()},
         "bits_per_weight": 8 * n_bytes / header.elements,
     }

@@ -11,22 +11,35 @@ from harness.errors import InputError, did_you_mean
 
 # type: (llama.cpp's number, bits per weight of the matrices)
 FILE_TYPES: dict[str, tuple[int, float]] = {
-    "f32": (0, 32), "f16": (1, 16), "bf16": (32, 16), "q8_0": (7, 8.5), "q6_k": (18, 6.57), "q5_k_m": (17, 5.7), "q5_k_s": (16, 5.5),
-    "q5_1": (9, 6.0), "q5_0": (8, 5.5), "q4_k_m": (15, 4.9), "q4_k_s": (14, 4.6), "q4_1": (3, 5.0), "q4_0": (2, 4.5),
-    "iq4_nl": (25, 4.5), "iq4_xs": (30, 4.3), "q3_k_l": (13, 4.3), "q3_k_m": (12, 4.0), "q3_k_s": (11, 3.5), "iq3_m": (27, 3.7),
-    "iq3_s": (26, 3.5), "iq3_xs": (22, 3.3), "q2_k": (10, 3.2), "tq2_0": (37, 2.06), "tq1_0": (36, 1.69), "mxfp4_moe": (38, 4.25),
+    "f32": (0, 32), "f16": (1, 16), "bf16": (32, 16), "q8_0": (7, 8.5), "q6_k": (18, 6.57),
+    "q5_k_m": (17, 5.7), "q5_k_s": (16, 5.5), "q5_1": (9, 6.0), "q5_0": (8, 5.5), "q4_k_m": (15, 4.9),
+    "q4_k_s": (14, 4.6), "q4_1": (3, 5.0), "q4_0": (2, 4.5), "iq4_nl": (25, 4.5), "iq4_xs": (30, 4.3),
+    "q3_k_l": (13, 4.3), "q3_k_m": (12, 4.0), "q3_k_s": (11, 3.5), "iq3_m": (27, 3.7), "iq3_s": (26, 3.5),
+    "iq3_xs": (22, 3.3), "q2_k": (10, 3.2), "tq2_0": (37, 2.06), "tq1_0": (36, 1.69), "mxfp4_moe": (38, 4.25),
 }  # fmt: skip
 NEED_IMPORTANCE = ("iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq2_m", "iq3_xxs", "q2_k_s")
 FLOAT_TYPES = ("f32", "f16", "bf16")
 _NAMES = {number: name for name, (number, _) in FILE_TYPES.items()}
-_OTHER_NAMES = {19: "iq2_xxs", 20: "iq2_xs", 21: "q2_k_s", 23: "iq3_xxs", 24: "iq1_s", 28: "iq2_s", 29: "iq2_m", 31: "iq1_m"}
+_OTHER_NAMES = {
+    19: "iq2_xxs",
+    20: "iq2_xs",
+    21: "q2_k_s",
+    23: "iq3_xxs",
+    24: "iq1_s",
+    28: "iq2_s",
+    29: "iq2_m",
+    31: "iq1_m",
+}
 
 
 def check_type(type_name: str) -> str:
     """The type in lower case. Raises InputError if llama.cpp has none of that name or needs an importance matrix."""
     name = type_name.lower()
     if name in NEED_IMPORTANCE:
-        raise InputError(f"weights: {name} needs an importance matrix, which is not made here; give a ready GGUF of that type, or use q2_k")
+        raise InputError(
+            f"weights: {name} needs an importance matrix, which is not made here; "
+            "give a ready GGUF of that type, or use q2_k"
+        )
     if name not in FILE_TYPES:
         raise InputError(f"weights: unknown {type_name!r}; {did_you_mean(name, FILE_TYPES)}")
     return name
@@ -34,9 +47,7 @@ def check_type(type_name: str) -> str:
 
 def file_type(header: Header) -> str:
     """Weight precision of a file: what its header declares, else the type of most of its weights."""
-    number = header.metadata.get("general.file_type")
-    names = _NAMES | _OTHER_NAMES
-    return names[number] if number in names else header.main_kind
+    return (_NAMES | _OTHER_NAMES).get(header.metadata.get("general.file_type", -1), header.main_kind)
 
 
 def estimate_bytes(header: Header, type_name: str) -> int:
@@ -71,7 +82,10 @@ def quantise(src: str | Path, dst: str | Path, type_name: str, threads: int) -> 
     try:
         code = low.llama_model_quantize(str(src).encode(), str(partial).encode(), ctypes.byref(params))
         if code != 0:
-            raise InputError(f"{src}: llama.cpp cannot quantise it to {name} (code {code}); its log is above; choose another type or a float source")
+            raise InputError(
+                f"{src}: llama.cpp cannot quantise it to {name} (code {code}); "
+                "its log is above; choose another type or a float source"
+            )
         read_header(partial)
         partial.replace(dst)
     finally:

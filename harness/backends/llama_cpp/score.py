@@ -23,9 +23,8 @@ from harness.errors import InputError
 
 Tokens = npt.NDArray[np.int32]
 OnResult = Callable[[int, ScoreResult], None]
+SMALLEST = 8
 SEQUENCES = 64
-SCRATCH = SEQUENCES - 1  # padding lives here
-ROWS = 1
 
 
 @dataclass(slots=True)
@@ -54,10 +53,13 @@ class Group:
 
 
 def check(requests: Iterable[tuple[int, ScoreRequest]], n_ctx: int, n_vocab: int) -> None:
-    """Raise InputError if a request is empty, too long or outside the vocabulary; ``before`` tokens precede each."""
+    """Raise InputError if a request is empty, too long or outside the vocabulary; ``before`` tokens precede it."""
     for i, (before, request) in enumerate(requests):
         if not request.continuation or not (request.context or before):
-            raise InputError(f"request {i}: context {len(request.context)} tokens, continuation {len(request.continuation)}; expected both non-empty")
+            raise InputError(
+                f"request {i}: context {len(request.context)} tokens, continuation {len(request.continuation)}; "
+                "expected both non-empty"
+            )
         n = before + len(request.context) + len(request.continuation)
         if n > n_ctx:
             raise InputError(f"request {i}: {n} tokens; the context holds {n_ctx}; raise ctx or shorten it")
@@ -72,7 +74,10 @@ def groups_of(requests: Sequence[ScoreRequest]) -> Iterator[Group]:
     for i, request in enumerate(requests):
         found.setdefault(request.context, {}).setdefault(request.continuation, []).append(i)
     for context in sorted(found):
-        sums = [Sum(continuation, indices, left=len(continuation)) for continuation, indices in sorted(found[context].items())]
+        sums = [
+            Sum(continuation, indices, left=len(continuation))
+            for continuation, indices in sorted(found[context].items())
+        ]
         yield Group(np.asarray(context, np.int32), sums)
 
 
@@ -119,17 +124,18 @@ class Scorer:
         """Logits at every position, from an empty cache, at most ``step`` positions at a time; copies."""
         self.forget()
         context = self._context
-        for start, stop in spans(len(tokens), step):
+        for start, stop in spans(len(tokens), step, SMALLEST):
             n = context.put(0, tokens[start:stop], start)
             context.want[:n] = 1
-            self._padded_decode(n)
+            context.decode(n)
             yield start, np.stack([context.row(i) for i in range(n)])
 
     def _group(self, group: Group, on_result: OnResult) -> None:
         n, known = len(group.context), _common(self._current, group.context)
         for i, wave in enumerate(self._waves(group)):
             firsts = group.sums if i == 0 else []  # the context's last token gives every continuation's first
-            done = min(known, n - bool(firsts))
+            branch_tokens = sum(len(total.continuation) - 1 for total in wave)
+            done = max(0, min(known, n - bool(firsts), n + branch_tokens - SMALLEST))
             if not self._context.cut(0, done):
                 self._context.clear()
                 done = 0
@@ -150,7 +156,7 @@ class Scorer:
             n = len(total.continuation) - 1
             if n == 0:
                 continue
-            if waves[-1] and (used + n > room or len(waves[-1]) == SCRATCH - 1):
+            if waves[-1] and (used + n > room or len(waves[-1]) == SEQUENCES - 1):
                 waves.append([])
                 used = 0
             waves[-1].append(total)
@@ -168,32 +174,31 @@ class Scorer:
         starts = np.concatenate([[done], np.full(m, len(whole))])
         firsts_at = np.concatenate([[0], np.cumsum([len(part) for part in parts])])
         positions = np.arange(len(tokens)) - firsts_at[owners] + starts[owners]
-        for start, stop in spans(len(tokens), self._step):
+        for start, stop in spans(len(tokens), self._step, SMALLEST):
             self._decode(tokens[start:stop], positions[start:stop], owners[start:stop], m, len(whole), branches, firsts)
         for seq in range(1, m + 1):
             context.cut(seq, -1)
 
     def _decode(
-        self, tokens: Tokens, positions: npt.NDArray[np.int64], owners: npt.NDArray[np.int64], m: int, n_context: int, branches: list[Sum], firsts: list[Sum]
+        self,
+        tokens: Tokens,
+        positions: npt.NDArray[np.int64],
+        owners: npt.NDArray[np.int64],
+        m: int,
+        n_context: int,
+        branches: list[Sum],
+        firsts: list[Sum],
     ) -> None:
         context, n = self._context, len(tokens)
         wanted = (owners > 0) | ((positions == n_context - 1) & bool(firsts))
         context.fill(tokens, positions, owners, np.where(owners == 0, m + 1, 1), wanted)
-        self._padded_decode(n)
+        context.decode(n)
         for i in np.flatnonzero(wanted):
             row, owner = context.row(int(i)), int(owners[i])
             j = int(positions[i]) - n_context + 1
-            self._row(row, [(total, total.continuation[j]) for total in (firsts if owner == 0 else [branches[owner - 1]])])
-
-    def _padded_decode(self, n: int) -> None:
-        """Decode ``n`` tokens of the batch, filled up to a multiple of ROWS by tokens that nothing else sees."""
-        context, pad = self._context, -n % ROWS
-        if n + pad <= context.capacity and self._can_roll_back:
-            context.put(n, [0] * pad, 0, first_seq=SCRATCH)
-            n += pad
-        context.decode(n)
-        if pad:
-            context.cut(SCRATCH, -1)
+            self._row(
+                row, [(total, total.continuation[j]) for total in (firsts if owner == 0 else [branches[owner - 1]])]
+            )
 
     def _row(self, row: npt.NDArray[np.float32], targets: list[tuple[Sum, int]]) -> None:
         """Add the log-softmax of one row of logits at the target tokens."""

@@ -32,7 +32,9 @@ def margin(logits: npt.NDArray[np.float32], best: int) -> float:
     return float(logits[best] - max(rest)) if rest else float("inf")
 
 
-def probabilities(logits: npt.NDArray[np.float32], temperature: float, top_k: int = 0, top_p: float = 1.0) -> Probabilities:
+def probabilities(
+    logits: npt.NDArray[np.float32], temperature: float, top_k: int = 0, top_p: float = 1.0
+) -> Probabilities:
     """Distribution that is sampled from: softmax(logits / temperature), cut to top_k, then to top_p, renormalised.
 
     Top-p keeps the smallest set of most likely tokens whose mass reaches ``top_p``. Shape (n_vocab,), float64.

@@ -49,7 +49,9 @@ class Vocab:
         n = self._low.llama_tokenize(self.handle, raw, len(raw), pointer, len(out), False, special)
         if n < 0:
             out = np.empty(-n, np.int32)
-            n = self._low.llama_tokenize(self.handle, raw, len(raw), out.ctypes.data_as(self._low.llama_token_p), len(out), False, special)
+            n = self._low.llama_tokenize(
+                self.handle, raw, len(raw), out.ctypes.data_as(self._low.llama_token_p), len(out), False, special
+            )
         return [int(token) for token in out[:n]]
 
     def piece(self, token: int) -> bytes:
@@ -82,7 +84,10 @@ class Vocab:
         template = self.chat_template
         if template is None:
             raise InputError("chat_template: this model carries none; expected a chat model; set chat_template: false")
-        special = {"bos_token": self.raw_text(self.bos) if self.bos >= 0 else "", "eos_token": self.raw_text(self.eos) if self.eos >= 0 else ""}
+        special = {
+            "bos_token": self.raw_text(self.bos) if self.bos >= 0 else "",
+            "eos_token": self.raw_text(self.eos) if self.eos >= 0 else "",
+        }
         return render_template(template, messages, special)
 
 
@@ -100,13 +105,18 @@ def render_template(template: str, messages: Sequence[Mapping[str, str]], specia
     def refuse(message: str) -> None:
         raise jinja2.TemplateError(message)
 
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+    )
     environment.globals["raise_exception"] = refuse
     environment.globals["strftime_now"] = lambda pattern: datetime.datetime.now().strftime(pattern)
     try:
         return environment.from_string(template).render(messages=list(messages), add_generation_prompt=True, **special)
     except jinja2.TemplateError as error:
-        raise InputError(f"chat template: {error}; expected messages that the model's template accepts; change them or set chat_template: false") from error
+        raise InputError(
+            f"chat template: {error}; expected messages that the model's template accepts; "
+            "change them or set chat_template: false"
+        ) from error
 
 
 def require_same(target: Vocab, draft: Vocab, where: str) -> None:
@@ -121,10 +131,14 @@ def require_same(target: Vocab, draft: Vocab, where: str) -> None:
     }
     for name, (expected, found) in facts.items():
         if expected != found:
-            raise InputError(f"{where}: {name} is {found}; expected {expected} as in the target; draft with a model of the same family")
+            raise InputError(
+                f"{where}: {name} is {found}; expected {expected} as in the target; "
+                "draft with a model of the same family"
+            )
     for token in {*range(0, target.size, max(1, target.size // 2000)), *range(min(64, target.size)), target.size - 1}:
         if target.raw_text(token) != draft.raw_text(token):
             raise InputError(
-                f"{where}: token {token} is {draft.raw_text(token)!r}; expected {target.raw_text(token)!r} as in the target; "
+                f"{where}: token {token} is {draft.raw_text(token)!r}; "
+                f"expected {target.raw_text(token)!r} as in the target; "
                 "draft with a model of the same family"
             )

@@ -26,7 +26,7 @@
     if (words.has(el)) return words.get(el);
     const child = el.querySelector(":scope > title");
     const text = child ? child.textContent : el.getAttribute("title");
-    if (child) { el.setAttribute("aria-label", text); child.remove(); }
+    if (child) child.remove();
     else if (text) { el.removeAttribute("title"); el.setAttribute("aria-description", text); }
     words.set(el, text);
     return text;
@@ -96,7 +96,8 @@
   }, { rootMargin: "300px" });
   for (const el of canvases) watch.observe(el);
   const again = () => { for (const el of canvases) if (el.classList.contains("drawn")) draw(el); };
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
+  // Paper is white whatever the screen is: colours are read again for print and after it.
+  for (const media of ["(prefers-color-scheme: dark)", "print"]) matchMedia(media).addEventListener("change", again);
   addEventListener("beforeprint", () => { for (const el of $$("details.numbers")) el.open = true; });
   addEventListener("afterprint", () => { for (const el of $$("details.numbers")) el.open = false; });
 

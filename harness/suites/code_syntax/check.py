@@ -30,7 +30,9 @@ _GRAMMARS: dict[str, tuple[str, str]] = {
     "rust": ("tree_sitter_rust", "language"),
 }
 _SPLIT_BODY = re.compile(r"(?:return|yield|elif|else|except|finally|break|continue|raise|pass|await)\b")
+_EMPTY_BODY = "the function has no statement"
 _NO_CODE = re.compile(r"[\s{}();]*")
+_COMMENTS = (re.compile(r"/\*[\s\S]*?\*/|^\s*//.*$", re.MULTILINE), re.compile(r"^\s*#.*$", re.MULTILINE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,33 +71,48 @@ def verdict(prompt: Prompt, output: str, finish_reason: str | None) -> Verdict:
         output: All the model wrote.
         finish_reason: "length" if the token cap ended it.
     """
-    cut = finish_reason == "length"
     code = extract(prompt, output)
+    cut: Status | None = "truncated" if finish_reason == "length" else None
     if _NO_CODE.fullmatch(code):
-        return Verdict(False, "empty", "no code", None)
-    whole = defines(code, prompt)
-    sources = [(prompt.text + code, len(prompt.text)), *([(code, 0)] if whole else [])]
-    results = [_check(prompt, source, start) for source, start in sources]
-    if None in results:
+        return Verdict(False, "empty", "no code")
+    if _NO_CODE.fullmatch(_COMMENTS[prompt.language == "python"].sub("", code)):
+        return Verdict(False, cut or "empty", "only comments")
+    whole, start = defines(code, prompt), len(prompt.text)
+    tries = [(code, 0)] if whole else []
+    # The second way, because a block out of a fence lacks the line break that the prompt waits for.
+    tries += [(prompt.text + code, start), (f"{prompt.text}\n{code}", start)]
+    faults = [fault for source, at in tries if (fault := _check(prompt, source, at)) is not None]
+    if len(faults) < len(tries):
         return Verdict(True, "parsed")
-    fault = next(result for result in reversed(results) if result is not None)
-    if fault.error == _EMPTY_BODY or (not whole and _says_nothing(code, prompt.language)):
-        return Verdict(False, "truncated" if cut else "empty", "no code", fault.line)
-    return Verdict(True, "truncated" if cut else "invalid", fault.error, fault.line)
+    if faults[0].error == _EMPTY_BODY or (not whole and _is_prose(code)):
+        return Verdict(False, cut or "empty", "no code", faults[0].line)
+    return Verdict(True, cut or "invalid", faults[0].error, faults[0].line)
 
 
-_EMPTY_BODY = "the function has no statement"
+def closed(prompt: Prompt, output: str) -> bool:
+    """Whether the function is complete already, so that nothing the model may still write can change the verdict.
+
+    For ending a generation early; worth asking at each new line.
+    """
+    source, start = prompt.text + output, len(prompt.text)
+    return any(_stands(prompt, source[:end]) for end in _ends(prompt, source, start))
 
 
 def _check(prompt: Prompt, source: str, start: int) -> Fault | None:
     """None if some prefix of the source that reaches beyond ``start`` is the whole function and parses."""
     if len(source.encode()) > MAX_BYTES:
         return Fault(f"longer than {MAX_BYTES} bytes", 1)
-    find = python_fault if prompt.language == "python" else tree_fault
-    for end in _ends(prompt, source, start):
-        if defines(source[:end], prompt) and find(source[:end], prompt) is None:
-            return None
-    return find(source, prompt)
+    if any(_stands(prompt, source[:end]) for end in _ends(prompt, source, start)):
+        return None
+    return _fault(prompt, source)
+
+
+def _stands(prompt: Prompt, source: str) -> bool:
+    return defines(source, prompt) and _fault(prompt, source) is None
+
+
+def _fault(prompt: Prompt, source: str) -> Fault | None:
+    return python_fault(source, prompt) if prompt.language == "python" else tree_fault(source, prompt)
 
 
 def _ends(prompt: Prompt, source: str, start: int) -> Iterator[int]:
@@ -120,15 +137,18 @@ def python_fault(source: str, prompt: Prompt) -> Fault | None:
         return Fault(f"{type(error).__name__}: {error.msg}", error.lineno or 1)
     except (ValueError, MemoryError, RecursionError, OverflowError) as error:
         return Fault(f"{type(error).__name__}: {error}", 1)
-    bodies = [n.body for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef) and n.name == prompt.entry]
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    bodies = [function.body for function in functions if function.name == prompt.entry]
     if bodies and not any(_does_something(body) for body in bodies):
         return Fault(_EMPTY_BODY, 1)
     return None
 
 
 def _does_something(body: list[ast.stmt]) -> bool:
-    docstring = isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant) and isinstance(body[0].value.value, str)
-    return len(body) > int(docstring)
+    match body:
+        case [ast.Expr(value=ast.Constant(value=str()))]:
+            return False
+    return True
 
 
 def tree_fault(source: str, prompt: Prompt) -> Fault | None:
@@ -170,9 +190,7 @@ def _parser(language: str) -> Parser:
     return Parser(Language(getattr(import_module(module), function)()))
 
 
-def _says_nothing(code: str, language: str) -> bool:
-    """Whether the text is only comments and brackets, or only sentences."""
-    comment = r"^\s*#.*$" if language == "python" else r"/\*[\s\S]*?\*/|^\s*//.*$"
-    bare = re.sub(comment, "", code, flags=re.MULTILINE)
-    lines = [line for line in bare.splitlines() if not _NO_CODE.fullmatch(line)]
-    return sum(map(is_sentence, lines)) * 2 > len(lines) or not lines
+def _is_prose(code: str) -> bool:
+    """Whether most lines read like sentences."""
+    lines = [line for line in code.splitlines() if not _NO_CODE.fullmatch(line)]
+    return sum(map(is_sentence, lines)) * 2 > len(lines)

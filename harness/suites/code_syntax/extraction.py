@@ -19,10 +19,14 @@ TAGS: dict[str, frozenset[str]] = {
 }
 _FENCE = re.compile(r"^[ \t]{0,3}(`{3,}|~{3,})[ \t]*(.*?)[ \t]*$")
 _TAG = re.compile(r"^(?:\{?\.?([A-Za-z0-9_+#.-]+)\}?)(?:$|[ \t]+[\w-]+=.*$|[ \t]*[{:,].*$)")
-_KEYWORDS = frozenset({"def", "return", "class", "func", "fn", "function", "if", "for", "while", "pass", "import", "from"})
+_KEYWORDS = (
+    *("def", "func", "fn", "function", "class", "return", "pass", "yield", "raise", "if", "else", "for", "while"),
+    *("let", "const", "var", "import", "from", "use", "package", "public", "private", "static"),
+)
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")  # not splitlines: it also cuts at U+2028 and the like
-_CODE_WORDS = r"(?:return|pass|yield|raise|if|for|while|let|const|var|else|import|from|use|package|def|func|fn|function|class|public|private|static)\b"
-_PROSE = re.compile(rf"(?!{_CODE_WORDS})(?!.*[;{{}}=\[\]])(?!.*\w\()\S+(?:\s+\S+){{2,}}")
+_PROSE = re.compile(
+    rf"(?!(?:{'|'.join(_KEYWORDS)})\b)(?!.*[;{{}}=\[\]])(?!.*\w\()\S*[^\W\d]\S*(?:\s+\S*[^\W\d]\S*){{2,}}"
+)
 _UNFENCED = "(code before its closing fence)"
 
 
@@ -84,7 +88,8 @@ def _is_code(text: str) -> bool:
 
 def defines(text: str, prompt: Prompt) -> bool:
     """Whether some text declares the prompt's function, rather than calling it."""
-    return re.search(_declaration(prompt.language).format(entry=re.escape(prompt.entry)), text, re.MULTILINE) is not None
+    pattern = _declaration(prompt.language).format(entry=re.escape(prompt.entry))
+    return re.search(pattern, text, re.MULTILINE) is not None
 
 
 def _declaration(language: str) -> str:
@@ -121,7 +126,7 @@ def _choose(prompt: Prompt, found: list[Block], whole: str) -> str:
 def _without_echo(text: str, echo: str) -> str:
     """Drop the prompt from the start of a text that repeats it, with or without blank lines before it."""
     bare = text.lstrip("\r\n")
-    return bare[len(echo) :].removeprefix("\n") if bare.startswith(echo) else text
+    return bare[len(echo) :] if bare.startswith(echo) else text
 
 
 def _without_talk(text: str) -> str:

@@ -18,7 +18,8 @@ def judge(rows: Sequence[Row]) -> list[Judged]:
     """Each usable program with its prompt and verdict; rows the model could not write (NaN, error) are left out."""
     known = {prompt.id: prompt for prompt in prompts()}
     usable = [row for row in rows if row["finish_reason"] not in ("nonfinite", "error")]
-    return [(row, prompt, verdict(prompt, row["output"], row["finish_reason"])) for row in usable if (prompt := known[row["prompt"]])]
+    pairs = [(row, known[row["prompt"]]) for row in usable]
+    return [(row, prompt, verdict(prompt, row["output"], row["finish_reason"])) for row, prompt in pairs]
 
 
 def figures(rows: Sequence[Row], judged: Sequence[Judged] | None = None) -> dict[str, Figure]:

@@ -19,6 +19,7 @@ CHANCE = 1 / N_OPTIONS
 WEIGHTS: Mapping[str, float] = {"ledger_acc": 0.5, "tracking_acc": 0.25, "nondegeneration": 0.25}
 FLOOR = CHANCE * (WEIGHTS["ledger_acc"] + WEIGHTS["tracking_acc"])
 CEILING = 1.0
+_FAMILIES = {"ledger_acc": ("ledger",), "tracking_acc": ("multikey", "tracking")}
 _FEW_CLUSTERS = 10
 
 Row = Mapping[str, Any]
@@ -58,7 +59,7 @@ def figures(probes: Sequence[Row], continuations: Sequence[Row], seed: int = 0) 
     good = [row for row in probes if finite(row)]
     draws: dict[str, Floats] = {}
     found: dict[str, Figure] = {}
-    for shift, (key, families) in enumerate({"ledger_acc": ("ledger",), "tracking_acc": ("multikey", "tracking")}.items()):
+    for shift, (key, families) in enumerate(_FAMILIES.items()):
         rows = [row for row in good if row["family"] in families]
         lost = sum(row["family"] in families for row in probes) - len(rows)
         hits = [float(chosen(row) == row["gold"]) for row in rows]

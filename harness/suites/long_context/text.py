@@ -6,7 +6,7 @@ import random
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Literal, TypeVar
 
 from harness.errors import InputError
@@ -68,7 +68,7 @@ class Text:
     def segments(self) -> tuple[str, ...]:
         """The text split at the cuts; tokenised one by one and joined, each cut falls on a token boundary."""
         edges = [0, *(cut for _, cut in self.cuts), len(self.text)]
-        return tuple(self.text[a:b] for a, b in zip(edges, edges[1:], strict=False))
+        return tuple(self.text[a:b] for a, b in pairwise(edges))
 
 
 def generate(
@@ -103,7 +103,7 @@ def generate(
     if kind not in data["kinds"]:
         raise InputError(f"long_context: kind '{kind}' is unknown; expected one of {', '.join(data['kinds'])}")
     if depths and not 0 < min(depths) <= max(depths) <= tokens:
-        raise InputError(f"long_context: depths {list(depths)} must lie between 1 and the text's {tokens} tokens; lower them")
+        raise InputError(f"long_context: depths {list(depths)}: expected between 1 and {tokens} tokens; lower them")
     world = World(kind, seed, data)
     pieces = world.opening()
     total = sum(map(count_tokens, pieces))
@@ -128,16 +128,15 @@ def _ask(text_id: str, depth: int, seen: int, world: World, wanted: dict[Family,
     rng = random.Random(f"{text_id}:{depth}")
     probes: list[Probe] = []
     for family, count in wanted.items():
-        able = [(fact, options) for fact in world.facts if FAMILY_OF[fact.topic] == family and (options := _options(fact, seen, world, rng))]
+        facts = [fact for fact in world.facts if FAMILY_OF[fact.topic] == family]
+        able = [(fact, options) for fact in facts if (options := _options(fact, seen, world, rng))]
         able.sort(key=lambda pair: max(index for index, _ in pair[0].history if index < seen))
         for rank, (fact, options) in enumerate(_spread(able, count)):
             gold = fact.values_at(seen)[-1]
             for asked in (0, 1) if family == "ledger" else (rank % 2,):
                 stem = world.grammar["stems"][fact.topic][asked].format(obj=fact.obj, b=fact.other)
-                probe_id = f"{text_id}/{depth}/{fact.id}/{asked}"
-                probes.append(
-                    Probe(probe_id, depth, family, fact.id, asked, stem, tuple(f" {o}" for o in options), options.index(gold))
-                )
+                name, spaced = f"{text_id}/{depth}/{fact.id}/{asked}", tuple(f" {option}" for option in options)
+                probes.append(Probe(name, depth, family, fact.id, asked, stem, spaced, options.index(gold)))
     return tuple(probes)
 
 
@@ -153,8 +152,10 @@ def _options(fact: Fact, seen: int, world: World, rng: random.Random) -> list[st
     if not values or (fact.topic == "chain" and len(values) == 1):
         return None
     stale = list(dict.fromkeys(value for value in reversed(values[:-1]) if value != values[-1]))[:2]
-    likes = [value for other in world.facts if other.topic == fact.topic and other is not fact for value in other.values_at(seen)]
-    fill = [value for value in dict.fromkeys(likes + _told(fact, world)) if value not in (*stale, values[-1], fact.obj, fact.other)]
+    others = [other for other in world.facts if other.topic == fact.topic and other is not fact]
+    likes = [value for other in others for value in other.values_at(seen)]
+    barred = (*stale, values[-1], fact.obj, fact.other)
+    fill = [value for value in dict.fromkeys(likes + _told(fact, world)) if value not in barred]
     need = N_OPTIONS - 1 - len(stale)
     if len(fill) < need:
         return None

@@ -19,7 +19,7 @@ FAMILY_OF: Mapping[str, Family] = {
 }
 HOPS = 4
 _LEDGER = tuple(topic for topic, family in FAMILY_OF.items() if family == "ledger")
-_FIRST = ("place", "owner", "home", "post", "promise", "mark", "place", "mark")
+_FIRST = ("place", "owner", "home", "post", "promise", "mark", "place", "mark", "mark")
 _CHAIN_STARTS = (12, 26, 50, 85, 140, 230, 380, 600)
 
 
@@ -93,8 +93,14 @@ class World:
             "chain": list(words["tokens_passed"]),
         }
         self._unused = {topic: self.rng.sample(pool, len(pool)) for topic, pool in pools.items()}
-        self._values = {"place": self.places, "home": self.places, "owner": self.villagers, "post": self.villagers}
-        self._values |= {"promise": self.goods, "mark": words["marks"]}
+        self._values: dict[str, list[str]] = {
+            "place": self.places,
+            "owner": self.villagers,
+            "post": self.villagers,
+            "home": self.places,
+            "promise": self.goods,
+            "mark": words["marks"],
+        }
         self._filler = Deck(self.rng, self.grammar["filler"])
         self._heading = Deck(self.rng, self.grammar["heading"])
         self._small = {key: Deck(self.rng, words[key]) for key in ("dishes", "beasts", "weather")}
@@ -205,9 +211,21 @@ class World:
         for slot in ("a", "p", "q", "obj", "old", "new"):
             woman = slots.get(slot) in self._women
             slots |= dict(zip((f"{slot}_they", f"{slot}_their", f"{slot}_them"), _SHE if woman else _HE, strict=True))
-        return template.format(**slots)
+        return str(template.format_map(slots))
 
 
 _SHE, _HE = ("she", "her", "her"), ("he", "his", "him")
-_MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October",
-           "November", "December")
+_MONTHS = (
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+)

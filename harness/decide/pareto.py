@@ -106,9 +106,7 @@ def joint_draws(
     return np.stack([scores, rates], axis=-1)
 
 
-def _resampled_means(
-    x: Floats, clusters: Sequence[object] | None, draws: int, rng: np.random.Generator
-) -> Floats:
+def _resampled_means(x: Floats, clusters: Sequence[object] | None, draws: int, rng: np.random.Generator) -> Floats:
     import numpy as np
 
     labels = list(range(x.shape[1])) if clusters is None else list(clusters)

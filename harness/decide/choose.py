@@ -11,9 +11,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from harness.decide.view import (
+    Results,
+    Span,
+    Variant,
+    difference,
+    figure,
+    ranks,
+    reference,
+    shares_scoring,
+    shown,
+    span,
+)
+from harness.decide.wish import MaxLoss, Verdict, Wish, default_wish
 from harness.metrics.catalog import METRICS
-from harness.view import Results, Span, Variant, difference, figure, ranks, reference, shares_scoring, shown, span
-from harness.wish import MaxLoss, Verdict, Wish, default_wish
 
 MEMORY_KEYS = ("peak_rss_bytes", "model_bytes")
 
@@ -111,8 +122,9 @@ def _memory_text(name: str, variants: Sequence[_Candidate]) -> str:
     return shown(variant, key)
 
 
-def _behind(loser: _Candidate, chosen: _Candidate, ties: Sequence[_Candidate], memory: Mapping[str, float],
-            wish: Wish) -> str:  # fmt: skip
+def _behind(
+    loser: _Candidate, chosen: _Candidate, ties: Sequence[_Candidate], memory: Mapping[str, float], wish: Wish
+) -> str:
     """Why a variant that qualifies was not chosen."""
     ours = shown(loser.variant, wish.objective)
     if loser not in ties:
@@ -123,9 +135,14 @@ def _behind(loser: _Candidate, chosen: _Candidate, ties: Sequence[_Candidate], m
 
 
 def _sentences(
-    chosen: _Candidate, qualified: Sequence[_Candidate], ties: Sequence[_Candidate], memory: Mapping[str, float],
-    candidates: Sequence[_Candidate], ref: Variant | None, wish: Wish,
-) -> list[str]:  # fmt: skip
+    chosen: _Candidate,
+    qualified: Sequence[_Candidate],
+    ties: Sequence[_Candidate],
+    memory: Mapping[str, float],
+    candidates: Sequence[_Candidate],
+    ref: Variant | None,
+    wish: Wish,
+) -> list[str]:
     text = [_verdict(chosen, ref, wish)]
     tied_with = [c for c in ties if c is not chosen]
     if tied_with:
@@ -159,15 +176,20 @@ def _verdict(chosen: _Candidate, ref: Variant | None, wish: Wish) -> str:
 
 
 def _too_wide(candidates: Sequence[_Candidate], ref: Variant | None, wish: Wish) -> list[str]:
-    """Say so where the data could not show any variant with other weights to be good enough."""
+    """Say so where the data could not show any variant but the reference to be good enough."""
     found = []
     for i, constraint in enumerate(wish.constraints):
-        others = [c.tests[i] for c in candidates
-                  if c.variant["status"] != "failed" and not shares_scoring(c.variant, ref, constraint.key)]
+        others = [
+            c.tests[i]
+            for c in candidates
+            if c.variant["status"] != "failed" and not shares_scoring(c.variant, ref, constraint.key)
+        ]
         outcomes = {t.outcome for t in others}
         if isinstance(constraint, MaxLoss) and "unshown" in outcomes and "met" not in outcomes:
-            found.append(f"No other weights could be shown to meet the limit ({constraint}): "
-                         "the intervals are too wide for it, and more items would narrow them.")  # fmt: skip
+            found.append(
+                f"No variant scored apart from the reference could be shown to meet the limit ({constraint}): "
+                "the intervals are too wide, and more items would narrow them."
+            )
     return found
 
 
@@ -201,7 +223,12 @@ def decide(results: Results, wish: Wish | None = None) -> dict[str, Any]:
     """`choose` as the ``decision`` entry of results.json."""
     choice = choose(results, wish)
     return {
-        "wish": str(choice.wish), "objective": choice.objective, "quality_key": choice.wish.quality_key,
-        "quality_why": choice.wish.quality_why, "choice": choice.name, "reason": choice.reason,
-        "losers": [{"name": name, "why": why} for name, why in choice.losers], "margin": choice.wish.margin,
-    }  # fmt: skip
+        "wish": str(choice.wish),
+        "objective": choice.objective,
+        "quality_key": choice.wish.quality_key,
+        "quality_why": choice.wish.quality_why,
+        "choice": choice.name,
+        "reason": choice.reason,
+        "losers": [{"name": name, "why": why} for name, why in choice.losers],
+        "margin": choice.wish.margin,
+    }

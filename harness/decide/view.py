@@ -18,8 +18,12 @@ Results = Mapping[str, Any]
 Variant = Mapping[str, Any]
 # What a comparison of the reference with itself gives, whatever a suite stored for it.
 IDENTITY: Mapping[str, float] = {
-    "top1_agreement": 1.0, "kl_mean": 0.0, "kl_p99": 0.0, "mmlu_flips": 0.0, "mmlu_delta": 0.0,
-}  # fmt: skip
+    "top1_agreement": 1.0,
+    "kl_mean": 0.0,
+    "kl_p99": 0.0,
+    "mmlu_flips": 0.0,
+    "mmlu_delta": 0.0,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +102,17 @@ def difference(variant: Variant, ref: Variant | None, key: str, *, relative: boo
     if shares_scoring(variant, ref, key):
         return Span(0.0, 0.0, 0.0)
     paired = delta_key(key)
-    if paired and not relative and ranks(figure(variant, paired)):
+    # Where the suite tells nothing (the reference at chance), neither does its paired difference.
+    if paired and not relative and all(map(ranks, (figure(variant, paired), figure(variant, key), figure(ref, key)))):
         return span(variant, ref, paired)
     if relative and key == "decode_tps" and ranks(figure(variant, "speedup")):
         s = span(variant, ref, "speedup")
-        return Span(None if s.value is None else s.value - 1, None if s.low is None else s.low - 1,
-                    None if s.high is None else s.high - 1, s.why)
+        return Span(
+            None if s.value is None else s.value - 1,
+            None if s.low is None else s.low - 1,
+            None if s.high is None else s.high - 1,
+            s.why,
+        )
     a, b = span(variant, ref, key), span(ref, ref, key)
     if a.value is None or b.value is None:
         return Span(None, why=a.why or f"the reference: {b.why}")

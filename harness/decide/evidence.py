@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from harness.decide.view import Results, Span, Variant, difference, reference, span
 from harness.metrics.catalog import METRICS
 from harness.units import quantity
-from harness.view import Results, Span, Variant, difference, reference, span
 
 Verdict = Literal["holds", "does not hold", "cannot tell"]
 Series = Mapping[str, Any]
@@ -96,15 +96,20 @@ def plain(results: Results, *prefixes: str) -> list[Variant]:
     """Variants without speculation, with the reference's KV cache, of these weight precisions (all if none given)."""
     ref = reference(results)
     kv = ref["settings"].get("kv") if ref else None
-    return [v for v in results["variants"]
-            if not speculates(v) and v["settings"].get("kv") == kv
-            and (not prefixes or weights(v).startswith(prefixes))]  # fmt: skip
+    return [
+        v
+        for v in results["variants"]
+        if not speculates(v) and v["settings"].get("kv") == kv and (not prefixes or weights(v).startswith(prefixes))
+    ]
 
 
 def base_of(results: Results, variant: Variant) -> Variant | None:
     """The variant with the same weights and KV cache that does not speculate."""
-    same = [v for v in results["variants"] if not speculates(v)
-            and all(v["settings"].get(k) == variant["settings"].get(k) for k in ("weights", "kv"))]  # fmt: skip
+    same = [
+        v
+        for v in results["variants"]
+        if not speculates(v) and all(v["settings"].get(k) == variant["settings"].get(k) for k in ("weights", "kv"))
+    ]
     return same[0] if same else None
 
 

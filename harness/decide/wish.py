@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from harness.decide.view import Results, Variant, difference, figure, reference, shares_scoring, span
 from harness.errors import InputError, did_you_mean
 from harness.metrics.catalog import METRICS, Metric
 from harness.units import parse_quantity, quantity
-from harness.view import Results, Variant, difference, figure, reference, shares_scoring, span
 
 _REQUIRE = re.compile(r"\s*([A-Za-z0-9_]+)\s*(<=|>=|<|>|=+)\s*(.+)$")
 _MAX_LOSS = re.compile(r"\s*([A-Za-z0-9_]+)\s*=\s*(.+)$")
@@ -57,8 +57,12 @@ class Require:
         return f"{_OPS[self.op]} {_limit_text(self.limit, METRICS[self.key].unit)}"
 
     def _holds(self, value: float) -> bool:
-        return {"<=": value <= self.limit + EPSILON, ">=": value >= self.limit - EPSILON,
-                "<": value < self.limit, ">": value > self.limit}[self.op]  # fmt: skip
+        return {
+            "<=": value <= self.limit + EPSILON,
+            ">=": value >= self.limit - EPSILON,
+            "<": value < self.limit,
+            ">": value > self.limit,
+        }[self.op]
 
     def test(self, variant: Variant, ref: Variant | None) -> Verdict:
         """Test a variant."""
@@ -238,12 +242,23 @@ def default_wish(results: Results) -> Wish:
     else:
         reach = _finest(results, ref, loss)
         if reach is None or reach <= DEFAULT_MARGIN:
-            return Wish("decode_tps", True, max_loss=(loss,), quality_key="mmlu_acc",
-                        quality_why=f"{label} beats chance and tells variants apart")
+            return Wish(
+                "decode_tps",
+                True,
+                max_loss=(loss,),
+                quality_key="mmlu_acc",
+                quality_why=f"{label} beats chance and tells variants apart",
+            )
         why = f"{label} is too small to show a loss within 1 point (±{100 * reach:.1f} at best), so fidelity decides"
     agreement = Require("top1_agreement", ">=", DEFAULT_AGREEMENT)
-    return Wish("decode_tps", True, require=(agreement,), quality_key="top1_agreement",
-                margin=1 - DEFAULT_AGREEMENT, quality_why=why)
+    return Wish(
+        "decode_tps",
+        True,
+        require=(agreement,),
+        quality_key="top1_agreement",
+        margin=1 - DEFAULT_AGREEMENT,
+        quality_why=why,
+    )
 
 
 def _finest(results: Results, ref: Variant, loss: MaxLoss) -> float | None:

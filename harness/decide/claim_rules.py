@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from harness.evidence import (
+from harness.decide.evidence import (
     CANNOT,
     Evidence,
     Measured,
@@ -30,9 +30,9 @@ from harness.evidence import (
     speculates,
     weights,
 )
+from harness.decide.view import Results, Span, Variant, difference, reference, span
 from harness.metrics.catalog import METRICS
 from harness.units import quantity
-from harness.view import Results, Span, Variant, difference, reference, span
 
 INT4 = ("q4", "iq4", "int4", "nf4", "gptq4", "gptq-4", "awq")
 INT8 = ("q8", "int8", "gptq8", "gptq-8")
@@ -90,6 +90,7 @@ def int8_between(results: Results, series: Series) -> Evidence:
 
 def int4_mmlu(billions: float, at_least: float, at_most: float, relative: bool) -> Rule:
     """Loss of MMLU accuracy of INT4, in points or in percent of the score, on a model of that size only."""
+
     def rule(results: Results, series: Series) -> Evidence:
         ref = reference(results)
         unit = "%" if relative else "ratio"
@@ -113,10 +114,13 @@ def int4_mmlu(billions: float, at_least: float, at_most: float, relative: bool) 
 
 def int4_change(key: str, at_least: float) -> Rule:
     """Rise of a figure of INT4 variants over the reference's."""
+
     def rule(results: Results, series: Series) -> Evidence:
         ref = reference(results)
-        rows = [Measured(v["name"], d := difference(v, ref, key), METRICS[key].unit, judge(d, at_least))
-                for v in plain(results, *INT4)]  # fmt: skip
+        rows = [
+            Measured(v["name"], d := difference(v, ref, key), METRICS[key].unit, judge(d, at_least))
+            for v in plain(results, *INT4)
+        ]
         return combine(rows, "no INT4 variant was measured")
 
     return rule
@@ -124,6 +128,7 @@ def int4_change(key: str, at_least: float) -> Rule:
 
 def speculating(measure: Callable[[Variant, Variant], Measured]) -> Rule:
     """A rule over all pairs of a speculating variant and the same weights without speculation."""
+
     def rule(results: Results, series: Series) -> Evidence:
         pairs = [(v, base) for v in results["variants"] if speculates(v) and (base := base_of(results, v)) is not None]
         return combine([measure(v, base) for v, base in pairs], "no variant speculates")
@@ -176,12 +181,14 @@ def _series(results: Results, series: Series, key: str) -> dict[str, list[Mappin
     found = series.get(key) or {}
     return {
         v["name"]: sorted(found[v["name"]], key=lambda p: float(p["prompt_tokens"]))
-        for v in plain(results) if v["name"] in found and span(v, None, whole).value is not None
-    }  # fmt: skip
+        for v in plain(results)
+        if v["name"] in found and span(v, None, whole).value is not None
+    }
 
 
 def slopes(key: str, at_least: float) -> Rule:
     """Growth exponent of a series over prompt lengths."""
+
     def rule(results: Results, series: Series) -> Evidence:
         found = _series(results, series, key)
         rows = [Measured(name, s := log_slope(points), "", judge(s, at_least)) for name, points in found.items()]
@@ -202,8 +209,11 @@ def flat(results: Results, series: Series) -> Evidence:
         value = 100 * (b["value"] / a["value"] - 1)
         s = Span(value, 100 * (b["low"] / a["high"] - 1), 100 * (b["high"] / a["low"] - 1)) if ends else Span(value)
         rows.append(Measured(name, s, "%", judge(s, -100 * FLAT, 100 * FLAT)))
-    return combine(rows, "decode speed was measured at fewer than two prompt lengths",
-                   "Figures are the change from the shortest to the longest prompt")  # fmt: skip
+    return combine(
+        rows,
+        "decode speed was measured at fewer than two prompt lengths",
+        "Figures are the change from the shortest to the longest prompt",
+    )
 
 
 def ceiling(results: Results, series: Series) -> Evidence:
@@ -242,8 +252,11 @@ def feel(results: Results, series: Series) -> Evidence:
 
 def completion(results: Results, series: Series) -> Evidence:
     """End-to-end time of a request against the budget of a code completion."""
-    return combine(each(results, results["variants"], "e2e_s", at_most=COMPLETION_S), "no end-to-end time may decide",
-                   "Whether it breaks the flow is not measured")  # fmt: skip
+    return combine(
+        each(results, results["variants"], "e2e_s", at_most=COMPLETION_S),
+        "no end-to-end time may decide",
+        "Whether it breaks the flow is not measured",
+    )
 
 
 def agent(results: Results, series: Series) -> Evidence:

@@ -1,0 +1,148 @@
+"""The loops on a toy engine whose logits depend on all tokens before: any fault of the cache changes the output."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from harness.backends.base import Emission, GenerateRequest
+from harness.backends.llama_cpp.draft import LookupDrafter, ModelDrafter
+from harness.backends.llama_cpp.generate import generate_plain, generate_speculative
+from harness.errors import InputError
+
+from .conftest import TOY_VOCAB, ToyContext, ToyVocab, toy_logits
+
+PROMPT = (1, 2, 3, 1, 2, 3, 1, 2)
+
+
+def similar(history):
+    """A draft model that mostly agrees with the target."""
+    return toy_logits(history) + 0.5 * toy_logits([*history, 99])
+
+
+def repetitive(history):
+    """A target that mostly repeats what stood three tokens before, so that lookup is often right."""
+    return toy_logits(history) + 3.0 * (np.arange(TOY_VOCAB) == history[-3])
+
+
+def drafter(kind, k=4):
+    return LookupDrafter(3, k) if kind == "lookup" else ModelDrafter(ToyContext(similar), k)
+
+
+def run(stream):
+    *emissions, end = list(stream)
+    assert all(isinstance(emission, Emission) and emission.tokens for emission in emissions)
+    return [token for emission in emissions for token in emission.tokens], emissions, end
+
+
+def plain(request, logits=toy_logits, end=None):
+    return run(generate_plain(ToyContext(logits), ToyVocab(end), request))
+
+
+def speculative(kind, request, logits=toy_logits, end=None, k=4):
+    return run(generate_speculative(ToyContext(logits), ToyVocab(end), request, drafter(kind, k)))
+
+
+@pytest.mark.parametrize("kind", ["lookup", "model"])
+@pytest.mark.parametrize("logits", [toy_logits, repetitive])
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 40])
+@pytest.mark.parametrize("k", [1, 4])
+def test_greedy_speculation_emits_what_plain_greedy_emits(kind, logits, n, k):
+    request = GenerateRequest(PROMPT, n, margins=True)
+    expected, single, _ = plain(request, logits)
+    tokens, emissions, end = speculative(kind, request, logits, k=k)
+    assert tokens == expected and len(tokens) == n and end.finish_reason == "length"
+    assert len(emissions[0].tokens) == 1
+    assert [m for e in emissions for m in e.margins] == [m for e in single for m in e.margins]
+
+
+@pytest.mark.parametrize("kind", ["lookup", "model"])
+def test_counters_add_up(kind):
+    tokens, emissions, end = speculative(kind, GenerateRequest(PROMPT, 40), repetitive)
+    assert end.verify_steps == len(emissions) - 1
+    assert end.accepted == sum(len(emission.tokens) - 1 for emission in emissions[1:])
+    assert 0 < end.accepted <= end.drafted <= 4 * end.verify_steps
+    assert len(tokens) == 1 + end.accepted + end.verify_steps
+
+
+def test_without_speculation_there_are_no_counters():
+    _, emissions, end = plain(GenerateRequest(PROMPT, 5))
+    assert (end.drafted, end.accepted, end.verify_steps, end.draft_s) == (None,) * 4
+    assert [len(emission.tokens) for emission in emissions] == [1] * 5
+
+
+@pytest.mark.parametrize("kind", ["lookup", "model"])
+def test_sampled_speculation_keeps_the_targets_distribution(kind):
+    counts = {name: np.zeros(TOY_VOCAB) for name in ("plain", "speculative")}
+    for seed in range(1500):
+        request = GenerateRequest(PROMPT, 3, temperature=1.0, seed=seed)
+        counts["plain"][plain(request, repetitive)[0][2]] += 1
+        counts["speculative"][speculative(kind, request, repetitive)[0][2]] += 1
+    assert stats.chi2_contingency(np.stack([*counts.values()])[:, counts["plain"] > 5]).pvalue > 0.01
+
+
+@pytest.mark.parametrize("kind", ["plain", "lookup", "model"])
+def test_an_end_token_ends_the_output_and_is_not_in_it(kind):
+    everything = plain(GenerateRequest(PROMPT, 40), repetitive)[0]
+    stop_at = 9
+    end_token = everything[stop_at]
+    expected = everything[: everything.index(end_token)]
+    go = plain if kind == "plain" else lambda *a, **k: speculative(kind, *a, **k)
+    tokens, _, end = go(GenerateRequest(PROMPT, 40), repetitive, end=end_token)
+    assert tokens == expected and end.finish_reason == "stop"
+    tokens, _, end = go(GenerateRequest(PROMPT, 40, ignore_eos=True), repetitive, end=end_token)
+    assert tokens == everything and end.finish_reason == "length"
+
+
+@pytest.mark.parametrize("kind", ["plain", "lookup", "model"])
+def test_a_stop_text_across_tokens_cuts_the_text_before_it(kind):
+    everything = ToyVocab().detokenize(plain(GenerateRequest(PROMPT, 40), repetitive)[0]).decode()
+    stop = everything[10:13]
+    at = everything.find(stop)
+    go = plain if kind == "plain" else lambda *a, **k: speculative(kind, *a, **k)
+    tokens, _, end = go(GenerateRequest(PROMPT, 40, stop=(stop, "zzz")), repetitive)
+    assert end.finish_reason == "stop" and end.text == everything[:at] and len(tokens) == at + 3
+
+
+@pytest.mark.parametrize("kind", ["plain", "lookup", "model"])
+def test_nonfinite_logits_end_the_generation(kind):
+    def poisoned(history):
+        return toy_logits(history) * (np.nan if len(history) >= len(PROMPT) + 5 else 1)
+
+    go = plain if kind == "plain" else lambda *a: speculative(kind, *a)
+    tokens, _, end = go(GenerateRequest(PROMPT, 40), poisoned)
+    assert end.finish_reason == "nonfinite" and len(tokens) <= 5
+
+
+def test_tokens_are_yielded_before_the_next_decode():
+    context = ToyContext()
+    stream = generate_plain(context, ToyVocab(), GenerateRequest(PROMPT, 4))
+    for step in range(4):
+        next(stream)
+        assert len(context.evaluated) == len(PROMPT) + step
+
+
+def test_each_call_starts_from_an_empty_cache():
+    context = ToyContext()
+    first = run(generate_plain(context, ToyVocab(), GenerateRequest(PROMPT, 6)))[0]
+    run(generate_plain(context, ToyVocab(), GenerateRequest((7, 7), 6)))
+    assert run(generate_plain(context, ToyVocab(), GenerateRequest(PROMPT, 6)))[0] == first
+
+
+def test_prompts_longer_than_a_batch_are_cut_without_a_short_tail():
+    context = ToyContext(capacity=16)
+    run(generate_plain(context, ToyVocab(), GenerateRequest(tuple([1, 2, 3] * 6), 1)))
+    assert context.sizes == [10, 8]
+
+
+def test_requests_that_cannot_be_served_whole_are_refused():
+    from harness.backends.llama_cpp.generate import check
+
+    with pytest.raises(InputError, match=r"8 tokens \+ 60 to generate = 68; the context holds 64"):
+        check(GenerateRequest(PROMPT, 60), ToyVocab(), 64)
+    with pytest.raises(InputError, match="no tokens"):
+        check(GenerateRequest((), 1), ToyVocab(), 64)
+    with pytest.raises(InputError, match="outside 0 to 11"):
+        check(GenerateRequest((12,), 1), ToyVocab(), 64)
+    check(GenerateRequest(PROMPT, 56), ToyVocab(), 64)

@@ -190,4 +190,9 @@ def warnings(config: Config, variants: Sequence[Variant], cores: int) -> list[st
                 f"{variant.name}: threads {threads} on {cores} available cores; threads wait for each other, "
                 "so expect it to be slow; lower threads or use auto"
             )
+    if config.model == "demo":
+        found.append(
+            "model demo: its file is Q4_1, so f16 and the other precisions are restored from it; "
+            "give your own F16 or BF16 file for real precision losses"
+        )
     return found

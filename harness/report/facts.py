@@ -90,6 +90,11 @@ def _measured(measured: Json) -> str:
     return quantity(measured.get("value"), str(measured.get("unit") or ""), measured.get("low"), measured.get("high"))
 
 
+def gpu_names(machine: Json) -> tuple[str, ...]:
+    """The GPUs of a machine by name."""
+    return tuple(str(gpu.get("name")) if isinstance(gpu, Mapping) else str(gpu) for gpu in machine.get("gpus") or ())
+
+
 def conditions(results: Json) -> tuple[tuple[str, str], ...]:
     """Machine, model, engine, schedule and quiet as label and text."""
     return tuple((name, text) for name, text in _conditions(results) if text)
@@ -106,7 +111,7 @@ def _conditions(results: Json) -> Iterator[tuple[str, str]]:
         )
         if part
     )  # fmt: skip
-    yield "GPUs", ", ".join(str(gpu) for gpu in machine.get("gpus") or ()) or "none"
+    yield "GPUs", ", ".join(gpu_names(machine)) or "none"
     band = machine.get("bandwidth_bytes_per_s") or {}
     if band.get("best"):
         median = f", median {band['median'] / 1e9:.1f}" if band.get("median") else ""
@@ -170,6 +175,8 @@ def _short(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, float):
         return significant(value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_short(value[key])}" for key in sorted(value)) or DASH
     if isinstance(value, list | tuple):
         return " · ".join(str(item) for item in value)
     return str(value)

@@ -11,7 +11,7 @@ from harness.report import facts, figures, tables, views
 from harness.report.figures import Figure
 from harness.report.look import Look, looks
 from harness.report.tables import Grid, Wording, metric
-from harness.report.text import Chip, Json, chip, quantity, unit_of, value_of
+from harness.report.text import DASH, Chip, Json, chip, quantity, unit_of, value_of
 from harness.report.verdict import Verdict, verdict
 from harness.report.views import Scene, View
 
@@ -20,15 +20,15 @@ _LISTED = 20  # flips and code samples shown; the count of all is given
 
 @dataclass(frozen=True, slots=True)
 class Flip:
-    """An item whose chosen answer changed."""
+    """An item whose chosen answer changed; ``gold``, ``before`` (the reference's) and ``after`` as answers."""
 
     variant: str
     subject: str
+    item: str
     question: str
-    choices: tuple[str, ...]
-    gold: int
-    before: int | None
-    after: int | None
+    gold: str
+    before: str
+    after: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +143,10 @@ def build(results: Json, series: Json) -> ReportModel:
 
 def _quality(suites: Json, series: Json, ordered: Sequence[Json], look: Mapping[str, Look], words: Wording) -> Quality:
     order = [str(v["name"]) for v in ordered]
-    flips, samples = list(series.get("flips") or ()), list(series.get("code_samples") or ())
+    flips = list(series.get("flips") or ())
+    samples = [one for one in series.get("code_samples") or () if one.get("verdict") not in ("parsed", "truncated")]
     return Quality(
-        suites=_suites(suites, ordered, look),
+        suites=_suites(suites, ordered, look, words),
         depth=_depth(series, order, look, suites),
         context=_has(tables.LONG_CONTEXT, ordered, "Long context by part", words),
         code=tables.code_grid(_in_order(series.get("code_by_language"), order)),
@@ -191,7 +192,7 @@ def _wording(suites: Json) -> Wording:
         about = suites.get(suite) or {}
         if about.get("at_chance"):
             chips[key] = chip("at_chance")
-        elif about.get("separates") is False:
+        elif suite == "mmlu" and about.get("separates") is False:
             chips[key] = Chip("cannot tell", str(about.get("why") or "does not separate the variants"))
     return Wording(names, chips)
 
@@ -230,32 +231,40 @@ _SUITES = (
 )
 
 
-def _suites(suites: Json, ordered: Sequence[Json], look: Mapping[str, Look]) -> tuple[Figure, ...]:
+def _suites(suites: Json, ordered: Sequence[Json], look: Mapping[str, Look], words: Wording) -> tuple[Figure, ...]:
     found = []
     reference = next((v for v in ordered if v.get("reference")), None)
     for name, key, title in _SUITES:
         about = suites.get(name) or {}
         kept = {str(v["name"]): metric(v, key) for v in ordered}
-        # Chance is a share of items; only a figure that is such a share can be set against it.
-        chance = about.get("chance") if unit_of(key) == "ratio" else None
+        # Chance is a share of items: it can stand beside no score in points, and at 0 it says nothing.
+        chance = (about.get("chance") or None) if unit_of(key) == "ratio" else None
         own = metric(reference, key) if reference else None
-        heading, note = str(about.get("label") or title), str(about.get("why") or "")
+        heading = words.names.get(key) or title
+        note = str(about.get("why") or "") if name == "mmlu" else ""
         found.append(figures.suite(figures.About(f"fig-{name}", heading, note, key, "", chance), kept, look, own))
     return tuple(figure for figure in found if figure is not None)
 
 
 def _depth(series: Json, order: Sequence[str], look: Mapping[str, Look], suites: Json) -> Figure | None:
-    note = "Share of planted facts recalled, by how far back the text reaches, in tokens."
+    note = "Share of probes answered right, by the length of the text before them, in tokens."
     chance = (suites.get("long_context") or {}).get("chance")
-    about = figures.About("fig-depth", "Recall by depth", note, "ledger_acc", "facts recalled", chance)
+    about = figures.About("fig-depth", "Recall by depth", note, "ledger_acc", "probes right", chance)
     return figures.lines(about, "depth", _in_order(series.get("depth"), order), look)
 
 
 def _flip(flip: Json) -> Flip:
-    choices = tuple(str(choice) for choice in flip.get("choices") or ())
+    choices = [str(choice) for choice in flip.get("choices") or ()]
+
+    def answer(index: int | None) -> str:
+        if index is None or not 0 <= index < 26:
+            return DASH
+        letter = chr(ord("A") + index)
+        return f"{letter} {choices[index]}" if index < len(choices) else letter
+
     return Flip(
-        str(flip.get("variant")), str(flip.get("subject")), str(flip.get("question")), choices,
-        int(flip.get("gold", -1)), flip.get("reference_pred"), flip.get("pred"),
+        str(flip.get("variant")), str(flip.get("subject")), str(flip.get("doc_id", "")), str(flip.get("question", "")),
+        answer(flip.get("gold")), answer(flip.get("reference_pred")), answer(flip.get("pred")),
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.metrics.catalog import METRICS
+from harness.report.facts import gpu_names
 from harness.report.tables import Wording, tile
 from harness.report.text import Cell, Json, label, plural, quantity, sentence
 
@@ -104,9 +105,9 @@ def _reason(text: str, choice: str | None) -> str:
 
 
 def _quality(decision: Json, key: str) -> str:
-    why = decision.get("quality_why") or ""
+    why = sentence(decision.get("quality_why"))
     if not decision.get("quality_key") or decision.get("margin") is None:
-        return str(why)
+        return why
     known = METRICS.get(key)
     points = known is not None and known.unit == "ratio"
     margin = f"{decision['margin'] * 100:g} points" if points else quantity(key, decision["margin"])
@@ -118,7 +119,7 @@ def _conditions(results: Json) -> Iterator[str]:
     hardware = [machine.get("cpu"), plural(machine["cores"], "core") if machine.get("cores") else None]
     if machine.get("ram_bytes"):
         hardware.append(f"{machine['ram_bytes'] / 2**30:.1f} GiB RAM")
-    yield ", ".join(str(part) for part in [*hardware, *(str(g) for g in machine.get("gpus") or ())] if part)
+    yield ", ".join(str(part) for part in [*hardware, *gpu_names(machine)] if part)
     model, engine = conditions.get("model") or {}, conditions.get("engine") or {}
     yield str(model.get("name") or "model not named")
     if engine.get("name"):
@@ -149,8 +150,16 @@ def _found(results: Json, variants: Sequence[Json]) -> Iterator[tuple[str, str]]
     for name, suite in sorted((results.get("suites") or {}).items()):
         if suite.get("is_sample"):
             yield "sample_not_mmlu", f"{suite.get('label') or name}: its scores compare variants of this run only."
-        if suite.get("at_chance") or suite.get("separates") is False:
-            yield "at_chance", f"{suite.get('label') or name}: {suite.get('why') or 'does not separate the variants'}"
+        if suite.get("at_chance"):
+            yield (
+                "at_chance",
+                f"{suite.get('label') or name}: the reference does not beat guessing, so it decides nothing",
+            )
+        elif name == "mmlu" and suite.get("separates") is False:
+            yield (
+                "at_chance",
+                f"{suite.get('label') or name}: {suite.get('why') or 'it does not separate the variants'}",
+            )
     energy = conditions.get("energy") or {}
     method = str(energy.get("method") or "none")
     if method.startswith("estimate"):

@@ -141,7 +141,7 @@ def _suites(run: RunData, found: Mapping[str, Mapping[str, Figure]]) -> Json:
             "chance": long_context.CHANCE,
             "reference": _short(figure),
             "at_chance": long_context.at_chance(figure),
-            "separates": False,
+            "separates": None,
             "why": "generated stories and documents; four options a question",
         }
     if "code_syntax" in settings:
@@ -152,7 +152,7 @@ def _suites(run: RunData, found: Mapping[str, Mapping[str, Figure]]) -> Json:
             "chance": 0.0,
             "reference": _short(figure),
             "at_chance": figure.value is None or figure.low is None or figure.low <= 0,
-            "separates": False,
+            "separates": None,
             "why": "function bodies in eight languages",
         }
     return made

@@ -115,7 +115,8 @@ def prepare(options: SweepOptions, say: Callable[[str], None]) -> Prepared:
     here = machine()
     digests = {} if mmlu is None else {"mmlu": mmlu.digest}
     planned = cells(variants, suites, specs, digests)
-    said = [*warnings(config, variants, effective_cpus()), *(note for note in _notes(models))]
+    # Of the default model the warnings already say what its note says.
+    said = [*warnings(config, variants, effective_cpus()), *(_notes(models) if config.model != "demo" else ())]
     fingerprint = hashlib.sha256(
         canonical_json(
             {

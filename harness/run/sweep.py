@@ -48,9 +48,11 @@ def sweep(options: SweepOptions) -> SweepOutcome:
         InputError: What was given is wrong; nothing was measured.
     """
     console = Console(stderr=True)
-    prepared = prepare(
-        options, lambda line: console.print(f"preparing {line}", highlight=False, markup=False, soft_wrap=True)
-    )
+
+    def say(line: str) -> None:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    prepared = prepare(options, lambda what: say(f"preparing {what}"))
     opened = open_folder(options, prepared, datetime.now(UTC))
     try:
         for line in prepared.warnings:

@@ -13,7 +13,7 @@ from harness.errors import InputError
 pytestmark = pytest.mark.engine
 STORY = (
     "Once upon a time there was a fox who lived in a forest. The fox liked apples. "
-    "Once upon a time there was a fox who lived in a forest. The fox liked"
+    "Once upon a time there was a fox who lived"
 )
 
 

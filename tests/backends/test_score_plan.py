@@ -27,7 +27,7 @@ def brute(request, before=()):
     return pytest.approx(total, abs=1e-5), is_greedy
 
 
-def run(groups, n, context=None, step=16):
+def run(groups, n, context=None, step=16, can_roll_back=True):
     context = context or ToyContext(n_ctx=40 + 16)
     found = {}
 
@@ -35,7 +35,7 @@ def run(groups, n, context=None, step=16):
         assert i not in found, "one result per request"
         found[i] = result
 
-    Scorer(context, step, can_roll_back=True).run(groups, take)
+    Scorer(context, step, can_roll_back=can_roll_back).run(groups, take)
     assert sorted(found) == list(range(n))
     assert all(seqs == {0} for _, _, seqs in context.cells), "branches are dropped"
     return [found[i] for i in range(n)], context
@@ -47,6 +47,15 @@ def test_scores_equal_brute_force(items, step):
     for request, result in zip(items, results, strict=True):
         assert (result.logprob, result.is_greedy) == brute(request)
         assert result.n_tokens == len(request.continuation) and result.finite
+
+
+@given(st.lists(requests, min_size=1, max_size=4))
+def test_memories_that_cannot_be_cut_are_scored_one_by_one(items):
+    context = ToyContext(n_ctx=40)
+    context.cut = context.fork = None  # neither may be asked for
+    results, _ = run(groups_of(items), len(items), context, can_roll_back=False)
+    for request, result in zip(items, results, strict=True):
+        assert (result.logprob, result.is_greedy) == brute(request)
 
 
 @given(st.lists(requests, min_size=2, max_size=8), st.randoms(use_true_random=False))

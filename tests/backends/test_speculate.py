@@ -89,6 +89,11 @@ def test_ngram_latest_occurrence_wins_and_an_ending_never_finds_itself():
     assert NgramIndex([], 3).draft(4) == []
 
 
+def test_ngram_a_single_token_is_too_little_to_draft_from():
+    assert NgramIndex([1, 2, 9, 2], 3).draft(2) == []
+    assert NgramIndex([1, 2, 9, 2], 1).draft(2) == [9, 2]
+
+
 def test_ngram_goes_on_with_a_period():
     assert NgramIndex([1, 2, 1, 2, 1], 2).draft(5) == [2, 1, 2, 1, 2]
 
@@ -102,7 +107,7 @@ def test_ngram_extending_step_by_step_equals_building_at_once(tokens, longest, c
     brute = next(
         (
             tokens[start + n :]
-            for n in range(min(longest, len(tokens)), 0, -1)
+            for n in range(min(longest, len(tokens)), min(1, longest - 1), -1)
             for start in range(len(tokens) - n - 1, -1, -1)
             if tokens[start : start + n] == tokens[len(tokens) - n :]
         ),

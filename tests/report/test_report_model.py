@@ -216,13 +216,46 @@ def test_settings_that_all_share_are_said_once(results: Any, series: Any) -> Non
     assert dict(conditions.shared) == {
         "backend": "llama_cpp", "ctx": "4096", "flash_attention": "no", "kv": "f16", "threads": "2"
     }  # fmt: skip
-    assert conditions.setting_names == ("speculate", "weights")
-    assert conditions.settings[5] == ("f16+lookup", "lookup", "f16")
+    assert conditions.setting_names == ("speculate", "speculation", "weights")
+    assert conditions.settings[5] == ("f16+lookup", "lookup", "—", "f16")
+    assert conditions.settings[6] == ("f16+draft", "draft", "kind draft_model, tokens 4", "f16")
 
 
 def test_flips_and_samples_are_cut_at_twenty_and_counted(results: Any, series: Any) -> None:
     quality = build(results, series).quality
     assert (len(quality.flips), quality.flips_total) == (20, 34)
+    assert (quality.flips[3].gold, quality.flips[3].before, quality.flips[3].after) == (
+        "C Earth",
+        "C Earth",
+        "A Mercury",
+    )
+
+
+def test_a_flip_without_its_question_still_names_the_answers(results: Any, series: Any) -> None:
+    series["flips"] = [{"variant": "q2_k", "subject": "law", "doc_id": 7, "gold": 1, "reference_pred": 1, "pred": None}]
+    (flip,) = build(results, series).quality.flips
+    assert (flip.item, flip.gold, flip.before, flip.after) == ("7", "B", "B", "—")
+
+
+def test_only_programs_that_do_not_parse_are_listed(results: Any, series: Any) -> None:
+    quality = build(results, series).quality
+    assert [(sample.variant, sample.verdict) for sample in quality.samples] == [("q2_k", "invalid")]
+    assert quality.samples_total == 1
+
+
+def test_a_reference_at_chance_is_said_whatever_the_suite(results: Any, series: Any) -> None:
+    results["suites"]["mmlu"]["separates"] = True
+    results["suites"]["long_context"]["at_chance"] = True
+    assert notes(build(results, series))["at_chance"] == (
+        "Long context: planted facts: the reference does not beat guessing, so it decides nothing."
+    )
+
+
+def test_gpus_are_named(results: Any, series: Any) -> None:
+    results["machine"]["gpus"] = [{"name": "H200", "driver": "570"}]
+    model = build(results, series)
+    assert model.verdict.conditions[0] == "AMD EPYC 9R14, 2 cores, 7.7 GiB RAM, H200"
+    assert dict(model.conditions.about)["GPUs"] == "H200"
 
 
 def test_code_cut_by_the_cap_is_no_bad_syntax(results: Any, series: Any) -> None:

@@ -183,8 +183,9 @@ def test_chance_and_the_reference_are_drawn_behind_a_suite(results: Any, series:
 
 
 def test_chance_is_not_drawn_on_a_scale_it_does_not_belong_to(results: Any, series: Any) -> None:
-    coherence = build(results, series).quality.suites[1]
-    assert [shape["type"] for shape in coherence.spec["layout"]["shapes"]] == ["rect"]
+    _, coherence, code = build(results, series).quality.suites
+    for figure in (coherence, code):
+        assert [shape["type"] for shape in figure.spec["layout"]["shapes"]] == ["rect"]
 
 
 def test_too_many_lines_show_the_leading_ones_first(thirty: Any) -> None:

@@ -46,14 +46,11 @@ class LookupDrafter:
 
     def __init__(self, ngram: int, limit: int) -> None:
         self.limit, self._ngram = limit, ngram
-        self._index = NgramIndex([], ngram)
+        self._index, self._fresh = NgramIndex([], ngram), True
 
     def start(self, prompt: Sequence[int], policy: Policy) -> None:
         """Index the prompt."""
-        self._index = NgramIndex(prompt, self._ngram)
-        self._fresh = True
-
-    _fresh: bool = True
+        self._index, self._fresh = NgramIndex(prompt, self._ngram), True
 
     def draft(self, token: int, k: int) -> tuple[list[int], list[Probabilities | None]]:
         """What followed the same words before."""

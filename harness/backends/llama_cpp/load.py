@@ -104,6 +104,7 @@ def new_context(
     )
     params.type_k = params.type_v = _GGML_NUMBER[spec.kv]
     params.kv_unified, params.swa_full, params.no_perf = True, True, True
+    params.op_offload = params.offload_kqv = spec.gpu_layers != 0  # else a GPU would take part in a CPU variant
     if hasattr(params, "n_outputs_max"):
         params.n_outputs_max, params.n_outputs_max_per_seq = outputs, 0
     handle = low.llama_init_from_model(model.handle, params)

@@ -4,7 +4,8 @@ Sequence 0 holds the current context. Contexts come in an order in which neighbo
 cutting sequence 0 back to the common prefix and going on evaluates each shared prefix once. One decode takes the rest
 of a context (in all sequences at once) and its continuations (one sequence each). A group of continuations of one
 context is evaluated in a fixed order and never beside another context, so its cells in the cache, and with them every
-rounding, depend on nothing else that is scored: results don't depend on the order of the requests. Decodes hold at
+rounding, depend on nothing else that is scored: results don't depend on the order of the requests. (On CPUs that costs
+no speed: a decode of 32 tokens takes about as long per token as one of 256.) Decodes hold at
 least SMALLEST tokens where there are as many, since llama.cpp's kernels for fewer tokens round differently.
 """
 
@@ -114,11 +115,27 @@ class Scorer:
         self.forget()
         for group in groups:
             if self._can_roll_back:
-                self._group(group, on_result)
-                continue
-            for total in group.sums:  # a recurrent memory can neither be cut nor fork cheaply
-                self.forget()
-                self._group(Group(group.context, [total]), on_result)
+                self._group(group)
+            else:
+                for total in group.sums:
+                    self._alone(group.context, total)
+            for total in group.sums:
+                result = _result(total)
+                for index in total.indices:
+                    on_result(index, result)
+
+    def _alone(self, whole: Tokens, total: Sum) -> None:
+        """One continuation in one sequence, for memories that can be neither cut nor forked (recurrent models)."""
+        self.forget()
+        context, n = self._context, len(whole)
+        tokens = np.concatenate([whole, np.asarray(total.continuation[:-1], np.int32)])
+        for start, stop in spans(len(tokens), self._step, SMALLEST):
+            context.put(0, tokens[start:stop], start)
+            wanted = range(max(start, n - 1), stop)
+            context.want[: stop - start] = np.arange(start, stop) >= n - 1
+            context.decode(stop - start)
+            for i in wanted:
+                self._row(context.row(i - start), [(total, total.continuation[i - n + 1])])
 
     def logits(self, tokens: Tokens, step: int) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
         """Logits at every position, from an empty cache, at most ``step`` positions at a time; copies."""
@@ -130,7 +147,7 @@ class Scorer:
             context.decode(n)
             yield start, np.stack([context.row(i) for i in range(n)])
 
-    def _group(self, group: Group, on_result: OnResult) -> None:
+    def _group(self, group: Group) -> None:
         n, known = len(group.context), _common(self._current, group.context)
         for i, wave in enumerate(self._waves(group)):
             firsts = group.sums if i == 0 else []  # the context's last token gives every continuation's first
@@ -142,10 +159,6 @@ class Scorer:
             self._wave(group.context, done, wave, firsts)
             known = n
         self._current = group.context
-        for total in group.sums:
-            result = _result(total)
-            for index in total.indices:
-                on_result(index, result)
 
     def _waves(self, group: Group) -> list[list[Sum]]:
         """Continuations that need branches, as many at once as sequences, cells and one decode allow."""

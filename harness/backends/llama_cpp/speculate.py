@@ -7,6 +7,7 @@ Chen et al., "Accelerating Large Language Model Decoding with Speculative Sampli
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import isfinite
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,7 @@ class NonFinite(Exception):
 def greedy(logits: npt.NDArray[np.float32]) -> int:
     """Index of the largest logit. argmax returns a NaN's index if there is one, so this one check finds any NaN."""
     token = int(logits.argmax())
-    if not np.isfinite(logits[token]):
+    if not isfinite(logits[token]):
         raise NonFinite
     return token
 
@@ -44,7 +45,7 @@ def probabilities(
     """
     scaled = logits.astype(np.float64) / temperature
     top = scaled.max()
-    if not np.isfinite(top):
+    if not isfinite(top):
         raise NonFinite
     p: Probabilities = np.exp(scaled - top)
     if 0 < top_k < p.size:
@@ -119,6 +120,9 @@ def verify_sampled(
 class NgramIndex:
     """Prompt lookup: where the last n tokens occurred before, and what followed. Constant time per token.
 
+    From ``longest`` down to two tokens (one only where ``longest`` is 1): drafts after a single token that matched are
+    refused so often that they cost more than they save.
+
     >>> index = NgramIndex([1, 2, 3, 9, 1, 2], longest=3)
     >>> index.draft(3)
     [3, 9, 1]
@@ -128,7 +132,7 @@ class NgramIndex:
         if longest < 1:
             raise ValueError(f"longest n-gram must be at least 1, found {longest}")
         self._tokens: list[int] = []
-        self._after: list[dict[tuple[int, ...], int]] = [{} for _ in range(longest)]
+        self._after: dict[int, dict[tuple[int, ...], int]] = {n: {} for n in range(longest, min(1, longest - 1), -1)}
         self.extend(tokens)
 
     def extend(self, tokens: Sequence[int]) -> None:
@@ -136,10 +140,9 @@ class NgramIndex:
         seen = self._tokens
         for token in tokens:
             here = len(seen)
-            for n, table in enumerate(self._after, start=1):
-                if n > here:
-                    break
-                table[tuple(seen[here - n :])] = here
+            for n, table in self._after.items():
+                if n <= here:
+                    table[tuple(seen[here - n :])] = here
             seen.append(token)
 
     def draft(self, k: int) -> list[int]:
@@ -148,8 +151,8 @@ class NgramIndex:
         Where that occurrence overlaps the end, the text is periodic and the period is continued.
         """
         seen = self._tokens
-        for n in range(min(len(self._after), len(seen)), 0, -1):
-            start = self._after[n - 1].get(tuple(seen[-n:]))
+        for n, table in self._after.items():
+            start = table.get(tuple(seen[-n:]))
             if start is not None:
                 period = len(seen) - start
                 return [seen[start + j % period] for j in range(k)]

@@ -24,6 +24,7 @@ class Vocab:
         self.eos = int(self._low.llama_vocab_eos(self.handle))
         self.adds_bos = bool(self._low.llama_vocab_get_add_bos(self.handle)) and self.bos >= 0
         self._pieces: dict[int, bytes] = {}
+        self._ends: dict[int, bool] = {}
 
     def raw_text(self, token: int) -> str:
         """Text of a token as the vocabulary stores it."""
@@ -32,7 +33,10 @@ class Vocab:
 
     def is_end(self, token: int) -> bool:
         """Whether the token ends a generation."""
-        return bool(self._low.llama_vocab_is_eog(self.handle, token))
+        found = self._ends.get(token)
+        if found is None:
+            found = self._ends[token] = bool(self._low.llama_vocab_is_eog(self.handle, token))
+        return found
 
     def tokenize(self, text: str, *, special: bool = False, bos: bool = False) -> list[int]:
         """Token ids; with ``bos``, exactly one BOS in front where the model wants one, however the text begins."""

@@ -26,7 +26,9 @@ from harness.settings import KV_BITS, WEIGHT_BITS, DraftModel
 MMLU_SUBJECTS = 57
 MMLU_ITEMS = 14_042
 # Typical tokens: an MMLU question, one answer option, a long-context probe with its options, a code prompt.
-QUESTION_TOKENS, OPTION_TOKENS, ASK_TOKENS, CODE_PROMPT_TOKENS, GREEDY_PROMPT_TOKENS = 90, 8, 60, 120, 64
+QUESTION_TOKENS, OPTION_TOKENS, ASK_TOKENS, CODE_PROMPT_TOKENS, GREEDY_PROMPT_TOKENS = 90, 8, 22, 120, 64
+# Questions of the built-in sample are shorter than MMLU's; a program closes its block long before its cap.
+SAMPLE_SHARE, CODE_SHARE = 0.4, 0.4
 # Small models' vocabularies make the logits of every position costly in fidelity: about this many prompt tokens' worth.
 LOGITS_FACTOR = 3.0
 START_S = 1.5
@@ -119,10 +121,11 @@ def suite_tokens(settings: SuiteSettings, part: str) -> tuple[float, float]:
         return settings.texts * (settings.depths[-1] + asked), 0
     if isinstance(settings, CodeSyntaxPlan):
         programs = settings.limit or 32
-        return programs * CODE_PROMPT_TOKENS, programs * settings.max_tokens
+        return programs * CODE_PROMPT_TOKENS, programs * settings.max_tokens * CODE_SHARE
     if isinstance(settings, SpeedPlan):
-        blocks = 2 * settings.rounds + 1  # and a warm-up
-        return blocks * sum(settings.prompt_tokens), blocks * settings.output_tokens * len(settings.prompt_tokens)
+        trials = 2 * settings.rounds
+        mean = sum(settings.prompt_tokens) / len(settings.prompt_tokens)
+        return trials * mean, trials * settings.output_tokens
     return _fidelity_tokens(settings, part)
 
 

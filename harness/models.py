@@ -55,7 +55,12 @@ class ResolvedModel:
 def cache_dir() -> Path:
     """The cache folder; made if it is not there."""
     root = Path(os.environ.get("HARNESS_CACHE") or Path.home() / ".cache" / "harness").expanduser()
-    root.mkdir(parents=True, exist_ok=True)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"{root}: cannot make the model cache ({error.strerror}); set HARNESS_CACHE elsewhere"
+        ) from error
     return root
 
 

@@ -180,6 +180,16 @@ def _scoring_key(variant: Variant) -> str:
     return variant.settings.model_dump_json(exclude={"speculate"})
 
 
+def model_note(config: Config) -> str | None:
+    """What a reader must know of the model before its file is there, or None."""
+    if config.model != "demo":
+        return None
+    return (
+        "model demo: its file is Q4_1, so f16 and the other precisions are restored from it; "
+        "give your own F16 or BF16 file for real precision losses"
+    )
+
+
 def warnings(config: Config, variants: Sequence[Variant], cores: int) -> list[str]:
     """Settings that are legal and probably a mistake on this machine, one line each."""
     found = []
@@ -190,9 +200,4 @@ def warnings(config: Config, variants: Sequence[Variant], cores: int) -> list[st
                 f"{variant.name}: threads {threads} on {cores} available cores; threads wait for each other, "
                 "so expect it to be slow; lower threads or use auto"
             )
-    if config.model == "demo":
-        found.append(
-            "model demo: its file is Q4_1, so f16 and the other precisions are restored from it; "
-            "give your own F16 or BF16 file for real precision losses"
-        )
     return found

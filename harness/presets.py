@@ -48,7 +48,7 @@ class CodeSyntaxPlan:
 
 @dataclass(frozen=True, slots=True)
 class SpeedPlan:
-    """Rounds over all variants there and back, so two blocks a variant; a block has a trial per prompt length."""
+    """Rounds over all variants there and back, two trials a variant; each round takes the next prompt length."""
 
     prompt_tokens: tuple[int, ...]
     output_tokens: int
@@ -97,21 +97,21 @@ PRESETS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "smoke": {
         "mmlu": {"per_subject": 1},
         "long_context": {
-            "depths": (512,), "texts": 1, "probes": 8, "continuation_tokens": 32, "continuation_from": 600,
+            "depths": (256,), "texts": 1, "probes": 6, "continuation_tokens": 16, "continuation_from": 128,
         },
-        "code_syntax": {"limit": 8, "max_tokens": 48},
-        "speed": {"prompt_tokens": (64, 128, 256), "output_tokens": 32, "rounds": 1},
-        "fidelity": {"tokens": 256, "greedy_prompts": 2, "greedy_tokens": 32},
+        "code_syntax": {"limit": 4, "max_tokens": 32},
+        "speed": {"prompt_tokens": (16, 48, 96), "output_tokens": 20, "rounds": 3},
+        "fidelity": {"tokens": 128, "greedy_prompts": 2, "greedy_tokens": 16},
     },
     "quick": {
         "mmlu": {"per_subject": 4},
         "long_context": {
-            "depths": (512, 1024, 2048), "texts": 2, "probes": 12, "continuation_tokens": 128,
-            "continuation_from": 1900,
+            "depths": (512, 1024, 2048), "texts": 2, "probes": 28, "continuation_tokens": 64,
+            "continuation_from": 384,
         },
-        "code_syntax": {"limit": 24, "max_tokens": 96},
-        "speed": {"prompt_tokens": (64, 256, 768), "output_tokens": 48, "rounds": 5},
-        "fidelity": {"tokens": 1024, "greedy_prompts": 6, "greedy_tokens": 64},
+        "code_syntax": {"limit": 16, "max_tokens": 64},
+        "speed": {"prompt_tokens": (32, 96, 288), "output_tokens": 34, "rounds": 15},
+        "fidelity": {"tokens": 1024, "greedy_prompts": 4, "greedy_tokens": 40},
     },
     "standard": {
         "mmlu": {"per_subject": 20},
@@ -120,7 +120,7 @@ PRESETS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
             "continuation_from": 2000,
         },
         "code_syntax": {"limit": 32, "max_tokens": 192},
-        "speed": {"prompt_tokens": (128, 512, 2048), "output_tokens": 128, "rounds": 10},
+        "speed": {"prompt_tokens": (128, 512, 2048), "output_tokens": 128, "rounds": 30},
         "fidelity": {"tokens": 2560, "greedy_prompts": 16, "greedy_tokens": 128},
     },
     "full": {
@@ -130,8 +130,8 @@ PRESETS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
             "continuation_from": 2000,
         },
         "code_syntax": {"limit": None, "max_tokens": 256},
-        "speed": {"prompt_tokens": (128, 512, 2048), "output_tokens": 256, "rounds": 20},
-        "fidelity": {"tokens": 16_384, "greedy_prompts": 32, "greedy_tokens": 256},
+        "speed": {"prompt_tokens": (128, 512, 2048), "output_tokens": 256, "rounds": 60},
+        "fidelity": {"tokens": 4096, "greedy_prompts": 16, "greedy_tokens": 256},
     },
 }  # fmt: skip
 

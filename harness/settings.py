@@ -225,7 +225,9 @@ class SpeedSuite(Model):
 
     prompt_tokens: Lengths | None = None
     output_tokens: Annotated[int, Field(ge=2, le=1_000_000)] | None = None
-    rounds: Annotated[int, Field(ge=1, le=10_000)] | None = Field(None, description="a round is 2 blocks a variant")
+    rounds: Annotated[int, Field(ge=1, le=10_000)] | None = Field(
+        None, description="a round is 2 trials a variant, at one prompt length"
+    )
     seed: int = 0
 
 

@@ -17,9 +17,7 @@ MODULES = sorted(path for path in ROOT.rglob("*.py") if "_suites" not in path.pa
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "record", "units", "yaml_tree", "run.clock"),
     ("stats", "metrics", "settings", "backends.base"),
-    (
-        *("config", "load", "presets", "plan", "costs", "schemas", "decide"),
-    ),
+    (*("config", "load", "presets", "plan", "costs", "schemas", "decide"),),
     ("backends", "meters", "fetch", "models", "store", "suites", "sandbox"),
     ("report", "results"),
     ("run", "doctor"),

@@ -54,6 +54,13 @@ def test_cache_folder_follows_the_environment(cache, monkeypatch, tmp_path):
     assert models.cache_dir() == tmp_path / "home" / ".cache" / "harness"
 
 
+def test_a_cache_that_cannot_be_made_is_named(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "file" / "cache"))
+    with pytest.raises(InputError, match="set HARNESS_CACHE elsewhere"):
+        models.cache_dir()
+
+
 def test_digest_is_of_the_bytes_and_remembered_until_they_change(tmp_path, monkeypatch):
     path = tmp_path / "a.bin"
     path.write_bytes(b"one")

@@ -12,7 +12,7 @@ from harness.costs import DEMO, Machine, ModelSize, cell_s, default_machine, dis
 from harness.load import load
 from harness.meters.cpus import effective_cpus
 from harness.meters.memory import available_bytes
-from harness.plan import Cell, cells, warnings
+from harness.plan import Cell, cells, model_note, warnings
 from harness.presets import SuitePlan, resolve
 
 
@@ -42,7 +42,7 @@ def planned(
         "total": {"cells": len(rows), "seconds": _round(total), "disk_bytes": _round(disk)},
         "variants": [_variant_row(variant, size) for variant in variants],
         "cells": costs,
-        "warnings": warnings(config, variants, cores),
+        "warnings": [*warnings(config, variants, cores), *filter(None, [model_note(config)])],
     }
     answer["warnings"] += _shortages(answer, machine)
     return answer

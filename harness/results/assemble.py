@@ -90,7 +90,11 @@ def _conditions(run: RunData) -> Json:
         "schedule": {"rounds": speed.get("rounds", 0), "order": "palindromic"},
         "energy": run.facts["energy"],
         "quiet": _quiet(run),
-        "notes": [{"code": "note", "text": text} for text in run.facts["warnings"] or ()],
+        "notes": [
+            {"code": "note", "text": text}
+            for text in run.facts["warnings"] or ()
+            if text != reference.model.get("note")  # said under "model"
+        ],
     }
 
 

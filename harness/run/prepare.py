@@ -115,8 +115,7 @@ def prepare(options: SweepOptions, say: Callable[[str], None]) -> Prepared:
     here = machine()
     digests = {} if mmlu is None else {"mmlu": mmlu.digest}
     planned = cells(variants, suites, specs, digests)
-    # Of the default model the warnings already say what its note says.
-    said = [*warnings(config, variants, effective_cpus()), *(_notes(models) if config.model != "demo" else ())]
+    said = [*warnings(config, variants, effective_cpus()), *_notes(models)]
     fingerprint = hashlib.sha256(
         canonical_json(
             {

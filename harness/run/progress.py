@@ -13,27 +13,30 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-# Below this share done, the estimate is the plan's alone; above, what was seen corrects it.
-TRUST_FROM = 0.03
+# How much the plan's estimate weighs against what was seen, as a share of the whole.
+PRIOR = 0.1
 # Seconds between lines where there is no terminal.
 LINE_EVERY_S = 15.0
 
 
 def left_s(done_s: float, total_s: float, elapsed_s: float) -> float:
-    """Seconds left: the estimate of what remains, scaled by how wrong the estimate was so far.
+    """Seconds left: what remains by the plan, scaled by how wrong the plan was so far.
+
+    Formula: ``(total - done) (elapsed + prior) / (done + prior)``, prior = a tenth of the total, so that the first
+    minute does not swing the estimate.
 
     Args:
         done_s: Work done, in seconds as the plan estimated them.
         total_s: All work, in the same seconds.
         elapsed_s: Seconds that the work done really took.
 
-    >>> left_s(50.0, 100.0, 100.0)
+    >>> left_s(0.0, 100.0, 0.0)
     100.0
-    >>> left_s(1.0, 100.0, 9.0)
-    99.0
+    >>> left_s(40.0, 100.0, 90.0)
+    120.0
     """
-    pace = elapsed_s / done_s if done_s > TRUST_FROM * total_s else 1.0
-    return (total_s - done_s) * pace
+    prior = PRIOR * total_s
+    return (total_s - done_s) * (elapsed_s + prior) / (done_s + prior)
 
 
 def left_text(seconds: float) -> str:
@@ -87,6 +90,12 @@ class Meter:
         """Stop drawing."""
         self._progress.refresh()
         self._progress.stop()
+
+    def start(self) -> None:
+        """Preparing is over: from here on time counts against the estimate."""
+        self._progress.reset(self._task, total=self._total)
+        self._progress.update(self._task, completed=self._done)
+        self._start = time.monotonic()
 
     def now(self, what: str) -> None:
         """Say what is being done."""

@@ -133,7 +133,8 @@ def _kl(session: Session, cell: Cell, done: set[str], on_row: Rows) -> None:
     assert plan is not None
     path = _reference_path(session)
     reference = session.worker(session.prepared.reference.name)
-    tokens = reference.call("tokenize", text=fidelity_text())[: plan.tokens]
+    window = min(spec.ctx for spec in session.prepared.specs.values())
+    tokens = reference.call("tokenize", text=fidelity_text())[: min(plan.tokens, window)]
     if not session.reference_written:
         reference.call("kl_reference", tokens=tokens, path=str(path))
         session.reference_written = True

@@ -24,8 +24,8 @@ from harness.suites import speed
 MEMORY_SHARE = 0.6
 # Idle power is read for this long after loading where there is a counter; an estimate needs no time.
 IDLE_S = 5.0
-# Discarded generations after loading, for each prompt length; their prompts are never those of a trial.
-WARM_UPS, WARM_UP_SEED = 1, 987_654_321
+# Discarded generations after loading, at the longest prompt; their prompts are never those of a trial.
+WARM_UPS, WARM_UP_TOKENS, WARM_UP_SEED = 2, 12, 987_654_321
 
 
 @dataclass
@@ -39,6 +39,7 @@ class Session:
     seconds: Mapping[tuple[str, str, str], float]
     failures: list[tuple[str, str, str]] = field(default_factory=list)
     reference_written: bool = False
+    broken: dict[str, str] = field(default_factory=dict)
     _loads: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @cached_property
@@ -49,17 +50,22 @@ class Session:
         return Pool(self.folder / "logs", budget, self._warm)
 
     def worker(self, name: str) -> WorkerHandle:
-        """A variant's worker, loaded and warm. Raises CellError where it can't be."""
-        return self.pool.get(name, self.prepared.specs[name])
+        """A variant's worker, loaded and warm. Raises CellError where it can't be, at once from the second time on."""
+        if name in self.broken:
+            raise CellError(self.broken[name])
+        try:
+            return self.pool.get(name, self.prepared.specs[name])
+        except CellError as error:
+            self.broken[name] = f"cannot be loaded: {error}"
+            raise CellError(self.broken[name]) from error
 
     def _warm(self, worker: WorkerHandle, spec: EngineSpec) -> int:
         """Load and warm up, both outside of any clock but the load's own; returns the bytes it holds."""
         loaded = worker.call("load", spec=spec)
         plan = self.prepared.suites.speed
-        lengths = plan.prompt_tokens if plan else (64,)
-        drawn = speed.prompts(lengths, WARM_UPS, WARM_UP_SEED, lambda text: _tokens(worker, text))
-        prompts = [prompt for block in drawn for prompt in block.values()]
-        memory = worker.call("warm", prompts=prompts, output_tokens=plan.output_tokens if plan else 8)
+        length = max(plan.prompt_tokens) if plan else 64
+        drawn = speed.prompts((length,), WARM_UPS, WARM_UP_SEED, lambda text: _tokens(worker, text))
+        memory = worker.call("warm", prompts=[block[length] for block in drawn], output_tokens=WARM_UP_TOKENS)
         idle = worker.call("idle", seconds=IDLE_S)
         self._loads[spec_key(spec)] = {**loaded, **memory, "idle": idle}
         return int(memory["rss_bytes"] or memory["peak_rss_bytes"] or spec.ctx)

@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from harness import __version__
-from harness.costs import DEMO, ModelSize, cell_s, default_machine, size_of_file
+from harness.costs import DEMO, SAMPLE_SHARE, ModelSize, cell_s, default_machine, size_of_file
 from harness.errors import CellError
 from harness.meters import describe, open_meters
 from harness.meters.bandwidth import bandwidth
@@ -140,8 +140,11 @@ def _seconds_left(store: Store, prepared: Prepared) -> dict[tuple[str, str, str]
     machine = default_machine(effective_cpus(), here["ram_bytes"], None)
     size = _model_size(prepared)
     by_name = {variant.name: variant for variant in prepared.variants}
+    sample = prepared.mmlu is not None and prepared.mmlu.source.is_sample
+    shares = {"mmlu": SAMPLE_SHARE} if sample else {}
     return {
-        (cell.variant, cell.suite, cell.part): cell_s(cell, by_name[cell.variant], prepared.suites, size, machine)
+        (cell.variant, cell.suite, cell.part): shares.get(cell.suite, 1.0)
+        * cell_s(cell, by_name[cell.variant], prepared.suites, size, machine)
         for cell in prepared.cells
         if states[str(cell.id)] != "done" and cell.shared_with is None
     }
@@ -168,6 +171,7 @@ def _measure(
         try:
             _machine(session)
             _engines(session)
+            meter.start()
             run_speed(session)
             run_quality(session)
         finally:
@@ -197,7 +201,7 @@ def _engines(session: Session) -> None:
             payload = session.loaded(variant.name)
         except CellError as error:
             session.store.set_state(cell_id, "failed", str(error))
-            session.meter.say(f"{variant.name}: cannot be loaded: {error}")
+            session.meter.say(f"{variant.name}: {error}")
             continue
         session.store.add_item(ItemRow(cell_id, "load", "load", payload))
         session.store.set_state(cell_id, "done")

@@ -1,11 +1,17 @@
-"""The timed part of a sweep: palindromic rounds over all variants, contended trials repeated. Derives no figure."""
+"""The timed part of a sweep: palindromic rounds over all variants, contended trials repeated. Derives no figure.
+
+Each round takes one prompt length, in turn, so that every variant meets every length under the same conditions.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from harness.errors import CellError
+from harness.plan import Cell
+from harness.presets import SpeedPlan
 from harness.record import ItemRow
 from harness.run.session import Session
 from harness.suites import speed
@@ -22,60 +28,92 @@ def run_speed(session: Session) -> None:
         return
     cells = {cell.variant: cell for cell in session.prepared.cells if cell.suite == "speed"}
     done = {name: session.store.keys(str(cell.id)) for name, cell in cells.items()}
-    order = speed.schedule(len(session.prepared.variants), plan.rounds, plan.seed)
-    visits = _visits(order)
-    budget = int(REPEAT_SHARE * len(visits) * len(plan.prompt_tokens))
-    prompts = session.speed_prompts()
-    failed: set[str] = set()
-    for block, position, index in visits:
-        variant = session.prepared.variants[index]
-        if variant.name in failed:
-            continue
-        try:
-            budget -= _visit(session, variant.name, block, position, prompts, done[variant.name], budget)
-        except CellError as error:
-            failed.add(variant.name)
-            session.fail(cells[variant.name], error)
+    failed = (
+        set() if all(len(keys) == 2 * plan.rounds for keys in done.values()) else _rounds(session, plan, cells, done)
+    )
     for name, cell in cells.items():
         if name not in failed:
             session.finish(cell)
 
 
-def _visits(rounds: Sequence[Sequence[int]]) -> list[tuple[int, int, int]]:
-    """``(round, position, variant index)``. A round is a block: drift within it falls on all variants alike."""
-    flat = [(number, index) for number, palindrome in enumerate(rounds) for index in palindrome]
-    return [(number, position, index) for position, (number, index) in enumerate(flat)]
+def _rounds(session: Session, plan: SpeedPlan, cells: Mapping[str, Cell], done: Mapping[str, set[str]]) -> set[str]:
+    """Run the rounds; returns the variants that failed."""
+    turns = visits(speed.schedule(len(session.prepared.variants), plan.rounds, plan.seed))
+    budget = int(REPEAT_SHARE * len(turns))
+    try:
+        prompts = session.speed_prompts()
+    except CellError as error:
+        for cell in cells.values():
+            session.fail(cell, error)
+        return set(cells)
+    failed: set[str] = set()
+    for visit in turns:
+        variant = session.prepared.variants[visit.index]
+        if variant.name in failed:
+            continue
+        try:
+            budget -= _visit(session, variant.name, visit, prompts, done[variant.name], budget)
+        except CellError as error:
+            failed.add(variant.name)
+            session.fail(cells[variant.name], error)
+    return failed
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """One turn of one variant.
+
+    Attributes:
+        block: The round. Drift within a round falls on all variants alike, so a round is a block.
+        position: Place in the whole sequence.
+        second: Whether it is the variant's second turn in the round.
+        index: Which variant.
+    """
+
+    block: int
+    position: int
+    second: bool
+    index: int
+
+
+def visits(rounds: Sequence[Sequence[int]]) -> list[Visit]:
+    """All turns in order.
+
+    >>> [(v.block, v.second, v.index) for v in visits([(1, 0, 0, 1)])]
+    [(0, False, 1), (0, False, 0), (0, True, 0), (0, True, 1)]
+    """
+    flat = [
+        (block, place >= len(palindrome) // 2, index)
+        for block, palindrome in enumerate(rounds)
+        for place, index in enumerate(palindrome)
+    ]
+    return [Visit(block, position, second, index) for position, (block, second, index) in enumerate(flat)]
 
 
 def _visit(
     session: Session,
-    name: str,
-    block: int,
-    position: int,
+    variant: str,
+    visit: Visit,
     prompts: Sequence[Mapping[int, Sequence[int]]],
     done: set[str],
     budget: int,
 ) -> int:
-    """One of a variant's two turns in a round; returns how many repeats it took."""
+    """One of a variant's two trials in a round; returns how many repeats it took."""
     plan = session.prepared.suites.speed
     assert plan is not None
-    cell_id = session.cell_id(name, "speed", "trials")
-    turns = 2 * len(session.prepared.variants)
-    second = position % turns >= turns // 2
-    repeats = 0
-    for length, prompt in prompts[2 * block + second].items():
-        key = f"{block:04d}{'b' if second else 'a'}-{length:07d}"
-        if key in done:
-            continue
-        session.meter.now(f"speed · round {block + 1}/{plan.rounds} · {name} · {length} tokens")
-        with session.timing(cell_id):
-            payload, attempts = _trial(session, name, prompt, plan.output_tokens, budget - repeats)
-        repeats += attempts - 1
-        payload |= {"block": block, "position": position, "attempt": attempts}
-        session.store.add_item(ItemRow(cell_id, key, "trial", payload))
-        done.add(key)
-        session.advance(name, "speed", "trials", 1 / (2 * plan.rounds * len(plan.prompt_tokens)))
-    return repeats
+    cell_id = session.cell_id(variant, "speed", "trials")
+    length = plan.prompt_tokens[visit.block % len(plan.prompt_tokens)]
+    key = f"{visit.block:04d}{'b' if visit.second else 'a'}-{length:07d}"
+    if key in done:
+        return 0
+    session.meter.now(f"speed · round {visit.block + 1}/{plan.rounds} · {variant}")
+    prompt = prompts[2 * visit.block + visit.second][length]
+    with session.timing(cell_id):
+        payload, attempts = _trial(session, variant, prompt, plan.output_tokens, budget)
+    payload |= {"block": visit.block, "position": visit.position, "attempt": attempts}
+    session.store.add_item(ItemRow(cell_id, key, "trial", payload))
+    session.advance(variant, "speed", "trials", 1 / (2 * plan.rounds))
+    return attempts - 1
 
 
 def _trial(

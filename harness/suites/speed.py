@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from harness.errors import InputError
 from harness.suites.data import suite_yaml
+from harness.suites.fidelity import text as natural_text
 from harness.suites.long_context.text import Kind, generate
 
 Tokens = tuple[int, ...]
@@ -76,9 +77,19 @@ def _openings(rng: random.Random, tokenize: Callable[[str], list[int]]) -> Itera
 
 
 def _prompt(opening: str, length: int, index: int, seed: int, tokenize: Callable[[str], list[int]]) -> Tokens:
-    kind: Kind = "story" if index % 2 == 0 else "document"
-    body = generate(kind, seed * 100_003 + index, length, lambda piece: len(tokenize(piece)), ())
-    tokens = tokenize(opening + body.text)
+    """The opening, then varied prose from a place of its own in the built-in text; generated prose where that ends.
+
+    Generated prose alone repeats its turns of phrase, and speculation would profit from them as from no real text.
+    """
+    paragraphs = natural_text().split("\n\n")
+    order = random.Random(f"speed-text:{seed}").sample(range(len(paragraphs)), len(paragraphs))
+    first = order[index % len(order)]
+    body = "\n\n".join([*paragraphs[first:], *paragraphs[:first]])
+    tokens = tokenize(f"{opening} were on the list of that day. {body}")
+    if len(tokens) < length:
+        kind: Kind = "story" if index % 2 == 0 else "document"
+        more = generate(kind, seed * 100_003 + index, length, lambda piece: len(tokenize(piece)), ())
+        tokens = tokenize(f"{opening} were on the list of that day. {body}\n\n{more.text}")
     if len(tokens) < length:
         raise InputError(f"speed: the tokenizer gave {len(tokens)} tokens where {length} were expected")
     return tuple(tokens[:length])

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+import struct
 
 import pytest
 
@@ -39,6 +40,16 @@ def test_header_is_read(gguf_file):
 def test_broken_files_are_named(gguf_file, settings, message):
     with pytest.raises(InputError, match=message):
         read_header(gguf_file(**settings))
+
+
+def test_a_tensor_of_an_unknown_type_reaches_to_the_next(gguf_file):
+    path = gguf_file(tensors=(("a.weight", (4, 8), 0), ("b.weight", (4, 8), 0)))
+    data = bytearray(path.read_bytes())
+    struct.pack_into(
+        "<I", data, data.index(b"a.weight") + 8 + 4 + 2 * 8, 99
+    )  # after the name, 4 bytes and 2 dimensions
+    path.write_bytes(data)
+    assert [(tensor.kind, tensor.n_bytes) for tensor in read_header(path).tensors] == [("type99", 128), ("f32", 128)]
 
 
 def test_missing_file(tmp_path):

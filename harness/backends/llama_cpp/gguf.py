@@ -5,6 +5,7 @@ Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import struct
 from collections import Counter
@@ -111,17 +112,22 @@ class _Reader:
 
 
 def _tensors(reader: _Reader, n: int) -> list[tuple[Tensor, int]]:
+    """Tensors with their offsets. One of an unknown type is as long as the distance to the next."""
     found = []
     for _ in range(n):
         name, n_dims = reader.text(), reader.take("I")
         if n_dims > 8:
             raise ValueError(f"tensor {name!r} with {n_dims} dimensions")
         dims = [reader.take("Q") for _ in range(n_dims)]
-        number, offset = reader.take("I"), reader.take("Q")
-        kind, block, size = GGML_TYPES.get(number, (f"type{number}", 1, 0))
-        elements = prod(dims)
-        found.append((Tensor(name, kind, elements, elements // block * size), offset))
-    return found
+        found.append((name, prod(dims), reader.take("I"), reader.take("Q")))
+    offsets = sorted(offset for *_, offset in found)
+    following = dict(itertools.pairwise(offsets))
+    out = []
+    for name, elements, number, offset in found:
+        kind, block, size = GGML_TYPES.get(number, (f"type{number}", 0, 0))
+        n_bytes = elements // block * size if block else following.get(offset, offset) - offset
+        out.append((Tensor(name, kind, elements, n_bytes), offset))
+    return out
 
 
 def _parse(data: mmap.mmap) -> tuple[Header, int]:

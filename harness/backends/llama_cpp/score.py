@@ -5,8 +5,8 @@ cutting sequence 0 back to the common prefix and going on evaluates each shared 
 of a context (in all sequences at once) and its continuations (one sequence each). A group of continuations of one
 context is evaluated in a fixed order and never beside another context, so its cells in the cache, and with them every
 rounding, depend on nothing else that is scored: results don't depend on the order of the requests. (On CPUs that costs
-no speed: a decode of 32 tokens takes about as long per token as one of 256.) Decodes hold at
-least SMALLEST tokens where there are as many, since llama.cpp's kernels for fewer tokens round differently.
+no speed: a decode of 32 tokens takes about as long per token as one of 256.) Decodes hold at least SMALLEST tokens
+where there are as many, since llama.cpp's kernels for fewer than 7 round differently.
 """
 
 from __future__ import annotations

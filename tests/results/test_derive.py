@@ -1,0 +1,177 @@
+"""Assembly of results.json from stored rows: nothing is left out silently, and what is missing says why."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from harness import schemas
+from harness.metrics.catalog import METRICS
+from harness.results import derive
+from harness.results.deploy import command
+from harness.results.model import PartRows, RunData, VariantRun
+
+SPEC: dict[str, Any] = {
+    "backend": "llama_cpp", "model_path": "/m/f16.gguf", "model_digest": "ab", "weights": "f16", "kv": "f16",
+    "flash_attention": False, "threads": 2, "batch": 512, "ubatch": 256, "ctx": 2048, "gpu_layers": 0,
+    "chat_template": False, "extra": {}, "speculation": "none",
+    "speculate": {"kind": "none", "ngram": 3, "tokens": 8, "draft_path": None, "draft_digest": None},
+}  # fmt: skip
+INFO = {
+    "engine": "llama.cpp", "engine_version": "1", "weight_bytes": 200, "draft_weight_bytes": 0, "kv_bytes": 10,
+    "kv_bytes_per_token": 1, "active_bytes_per_token": 200,
+}  # fmt: skip
+SHARES = {"psi_some_share": 0.0, "steal_share": 0.0, "other_share": 0.0, "wall_s": 1.0}
+
+
+def trial(block: int, gap_s: float, codes: tuple[str, ...] = ()) -> dict[str, Any]:
+    """11 tokens: the first at 0.1 s, then one every ``gap_s``."""
+    stamps = [int(1e8 + i * gap_s * 1e9) for i in range(11)]
+    record = {
+        "sent_ns": 0, "events": [[t, 1, 2, "content", 2] for t in stamps], "prompt_tokens": 32, "output_tokens": 11,
+        "token_source": "engine", "finish_reason": "length", "asked_tokens": 11, "drafted": None, "accepted": None,
+        "verify_steps": None, "codes": list(codes), "attempt": 1,
+    }  # fmt: skip
+    return {
+        "block": block, "position": block, "prompt_tokens": 32, "record": record, "contention": SHARES, "energy": [],
+        "attempt": 1,
+    }  # fmt: skip
+
+
+def doc(number: int, correct: bool, finite: bool = True) -> dict[str, Any]:
+    return {
+        "subject": f"s{number % 5}", "doc_id": number, "gold": 0,
+        "logprobs": [-1.0, -2.0, -3.0, -4.0] if finite else [None] * 4,
+        "n_tokens": [1] * 4, "is_greedy": [False] * 4, "pred": (0 if correct else 1) if finite else None,
+        "correct": correct if finite else None, "finite": finite,
+    }  # fmt: skip
+
+
+def variant(name: str, gap_s: float, right: int, *, shared: bool = False, **parts: Any) -> VariantRun:
+    rows: dict[tuple[str, str], PartRows] = {
+        ("engine", "load"): PartRows(
+            ({"load_s": 1.0, "peak_rss_bytes": 1000, "rss_bytes": 900, "info": INFO, "idle": []},), "done", None, False
+        ),
+        ("speed", "trials"): PartRows(
+            tuple(trial(b, gap_s * (1 + 0.001 * (b % 3))) for b in range(12)), "done", None, False
+        ),
+        ("mmlu", "docs"): PartRows(tuple(doc(i, i < right) for i in range(100)), "done", None, shared),
+    }
+    rows |= parts.get("replace", {})
+    spec = {**SPEC, "weights": name.partition("+")[0]}
+    if "+" in name:
+        spec["speculation"] = "lookup"
+        spec["speculate"] = {**SPEC["speculate"], "kind": "prompt_lookup"}
+    return VariantRun(
+        name,
+        name == "f16",
+        f"id-{name}",
+        spec,
+        {"name": "m", "file": "f", "digest": "d", "restored": True, "note": "n"},
+        rows,
+    )
+
+
+def run(*variants: VariantRun, **facts: Any) -> RunData:
+    known = {
+        "run_id": "r", "created": "2030-01-01T00:00:00+00:00", "harness_version": "0", "preset": "quick",
+        "state": "complete",
+        "machine": {"fingerprint": "x", "cpu": "c", "cores": 2, "ram_bytes": 1, "os": "o", "gpus": []},
+        "suites": {"mmlu": {"form": "continuation"}, "speed": {"rounds": 12}},
+        "mmlu_data": {"label": "MMLU-format sample (not MMLU)", "is_sample": True},
+        "energy": {"method": "none", "scope": [], "why": "no"},
+        "warnings": [], "bandwidth": {"best": 20000.0, "median": 19000.0, "n": 7},
+    }  # fmt: skip
+    return RunData({**known, **facts}, variants)
+
+
+def by_name(results: dict[str, Any]) -> dict[str, Any]:
+    return {entry["name"]: entry for entry in results["variants"]}
+
+
+def test_every_catalogue_figure_is_there_and_a_missing_one_says_why() -> None:
+    results, _ = derive(run(variant("f16", 0.02, 60), variant("q8_0", 0.01, 59)))
+    schemas.check_results(json.loads(json.dumps(results, allow_nan=False)))
+    for entry in results["variants"]:
+        assert set(entry["metrics"]) == set(METRICS)
+        assert all(figure["value"] is not None or figure["reasons"] for figure in entry["metrics"].values())
+    assert by_name(results)["q8_0"]["metrics"]["ledger_acc"]["reasons"] == ["not_measured"]
+    assert by_name(results)["q8_0"]["metrics"]["energy_j_per_token"]["value"] is None
+
+
+def test_speeds_are_those_of_the_events() -> None:
+    results, _ = derive(run(variant("f16", 0.02, 60), variant("q8_0", 0.01, 59)))
+    f16, q8 = (entry["metrics"] for entry in results["variants"])
+    assert f16["decode_tps"]["value"] == pytest.approx(50, rel=0.002)
+    assert q8["speedup"]["value"] == pytest.approx(2.0, rel=1e-6)
+    assert f16["ttft_s"]["value"] == pytest.approx(0.1)
+    # 20,000 bytes/s over 200 bytes of weights and 1 byte for each of 32 + 5.5 tokens
+    assert f16["ceiling_tps"]["value"] == pytest.approx(20000 / 237.5)
+    assert f16["mbu"]["value"] == pytest.approx(f16["decode_tps"]["value"] / (20000 / 237.5))
+
+
+def test_a_suite_at_chance_ranks_nobody_and_fidelity_decides() -> None:
+    results, _ = derive(run(variant("f16", 0.02, 27), variant("q8_0", 0.01, 20)))
+    assert results["suites"]["mmlu"]["at_chance"] is True
+    assert all("at_chance" in entry["metrics"]["mmlu_acc"]["reasons"] for entry in results["variants"])
+    assert results["decision"]["quality_key"] == "top1_agreement"
+    front = next(front for front in results["fronts"] if front["objectives"] == ["mmlu_acc", "decode_tps"])
+    assert front["members"] == [] and {entry["name"] for entry in front["left_out"]} == {"f16", "q8_0"}
+
+
+def test_one_nonfinite_item_fails_the_variant() -> None:
+    bad = PartRows((*(doc(i, True) for i in range(99)), doc(99, True, finite=False)), "done", None, False)
+    results, _ = derive(run(variant("f16", 0.02, 60), variant("q8_0", 0.01, 0, replace={("mmlu", "docs"): bad})))
+    entry = by_name(results)["q8_0"]
+    assert entry["status"] == "failed"
+    assert entry["metrics"]["mmlu_acc"]["value"] is None
+    assert entry["metrics"]["mmlu_acc"]["reasons"] == ["nonfinite"]
+    assert results["decision"]["choice"] != "q8_0"
+
+
+def test_a_failed_cell_is_named_and_the_rest_is_kept() -> None:
+    gone = PartRows((), "failed", "the engine's process ended by SIGKILL", False)
+    results, _ = derive(run(variant("f16", 0.02, 60), variant("q8_0", 0.01, 59, replace={("speed", "trials"): gone})))
+    entry = by_name(results)["q8_0"]
+    assert (results["status"], entry["status"]) == ("partial", "partial")
+    assert entry["failures"] == [{"suite": "speed", "reason": "the engine's process ended by SIGKILL"}]
+    assert entry["metrics"]["decode_tps"]["reasons"] == ["cell_failed"]
+    assert entry["metrics"]["mmlu_acc"]["value"] == 0.59
+
+
+def test_speculation_shares_scores_with_its_weights_and_is_not_compared_with_itself() -> None:
+    results, _ = derive(run(variant("f16", 0.02, 60), variant("f16+lookup", 0.015, 60, shared=True)))
+    figures = by_name(results)["f16+lookup"]["metrics"]
+    assert {"shared_scoring", "is_reference"} <= set(figures["mmlu_delta"]["reasons"])
+    assert figures["mmlu_delta"]["value"] == 0.0
+    assert figures["ceiling_tps"]["value"] is None
+
+
+def test_contended_blocks_never_rank() -> None:
+    noisy = PartRows(tuple(trial(b, 0.001, ("contended",)) for b in range(12)), "done", None, False)
+    results, _ = derive(run(variant("f16", 0.02, 60), variant("q8_0", 0.01, 59, replace={("speed", "trials"): noisy})))
+    assert by_name(results)["q8_0"]["metrics"]["decode_tps"]["reasons"] == ["contended"]
+    assert "q8_0" not in results["fronts"][0]["members"]
+    assert results["conditions"]["quiet"]["contended_trials"] == 12
+
+
+@pytest.mark.parametrize(
+    ("change", "wanted"),
+    [
+        ({}, "llama-server --model /m/f16.gguf --ctx-size 2048 --parallel 1 --threads 2 --batch-size 512"),
+        ({"kv": "q8_0", "flash_attention": True}, "--flash-attn on --cache-type-k q8_0 --cache-type-v q8_0"),
+        ({"model_path": "/a b/m.gguf"}, "--model '/a b/m.gguf'"),
+        (
+            {"speculate": {"kind": "draft_model", "tokens": 4, "draft_path": "/m/d.gguf"}},
+            "--model-draft /m/d.gguf --draft-max 4",
+        ),
+        (
+            {"speculate": {"kind": "prompt_lookup", "tokens": 8}},
+            "python -m llama_cpp.server --model /m/f16.gguf",
+        ),
+    ],
+)
+def test_the_deploy_command_carries_the_settings(change: dict[str, Any], wanted: str) -> None:
+    assert wanted in command({**SPEC, **change})

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, PrivateAttr, Strict
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, Strict
 
-from harness.errors import ConfigError, InputError, did_you_mean
+from harness.errors import ConfigError, InputError, did_you_mean, one_line
 from harness.settings import (
     AXES,
     SUITES,
@@ -74,10 +74,17 @@ def _model_name(value: str) -> str:
     raise ValueError(f"unknown {value!r}; expected demo, path/to/model.gguf or hf:owner/repo[:file]")
 
 
+def _whole_number(value: Any) -> Any:
+    # A Literal is compared by value, and both 1.0 and true equal 1.
+    if type(value) is not int:
+        raise ValueError(f"found {str(value).lower() if isinstance(value, bool) else repr(value)}; expected 1")
+    return value
+
+
 class Config(Model):
     """One ``variants.yaml``, version 1."""
 
-    version: Literal[1]
+    version: Annotated[Literal[1], BeforeValidator(_whole_number)]
     model: Annotated[str, AfterValidator(_model_name)] = Field(
         description="demo | path/to/model.gguf | hf:owner/repo[:file]"
     )
@@ -98,7 +105,7 @@ class Config(Model):
     def fault(self, findings: Sequence[Finding]) -> ConfigError:
         """All findings as one error, a line each, in the order of the file."""
         ordered = sorted(dict.fromkeys(findings), key=lambda finding: self._source.line(finding.path) or 0)
-        return ConfigError("\n".join(f"{self._source.where(f.path)}: {f.message}" for f in ordered))
+        return ConfigError("\n".join(one_line(f"{self._source.where(f.path)}: {f.message}") for f in ordered))
 
 
 @dataclass(frozen=True, slots=True)

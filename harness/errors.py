@@ -15,6 +15,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+# Longer than any message that is not padded by what it quotes.
+MAX_LINE = 1200
+
 
 class HarnessError(Exception):
     """A failure that one line explains.
@@ -48,6 +51,19 @@ class NoVariantQualifies(HarnessError):
     """No variant meets the stated constraints. Exit code 3."""
 
     exit_code = 3
+
+
+def one_line(text: str, limit: int = MAX_LINE) -> str:
+    r"""Text from outside as a message may hold it: one line, nothing that a terminal obeys, and not endless.
+
+    >>> print(one_line("a\nb\x1b[31m"))
+    a\nb\x1b[31m
+    >>> one_line("x" * 100, 12)
+    'xxxxxxxxx ... xxx'
+    """
+    if len(text) > limit:
+        text = f"{text[: limit * 3 // 4]} ... {text[-(limit // 4) :]}"
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def did_you_mean(found: str, known: Iterable[str]) -> str:

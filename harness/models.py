@@ -5,7 +5,7 @@ Nothing here measures. Layout of the cache (``$HARNESS_CACHE`` or ``~/.cache/har
     models/demo/        the default model, taken out of its wheel
     models/quantised/   copies in other precisions, named by source digest, type and engine version
     models/added.json   files that the user registered
-    digests/            sha256 of files, by path, valid for one size and modification time
+    digests/            sha256 of files, by path, valid for one size and time of change
 """
 
 from __future__ import annotations
@@ -54,21 +54,21 @@ class ResolvedModel:
 
 def cache_dir() -> Path:
     """The cache folder; made if it is not there."""
-    root = Path(os.environ.get("HARNESS_CACHE") or Path.home() / ".cache" / "harness").expanduser()
+    given = os.environ.get("HARNESS_CACHE") or "~/.cache/harness"
     try:
+        root = Path(given).expanduser()
         root.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(
-            f"{root}: cannot make the model cache ({error.strerror}); set HARNESS_CACHE elsewhere"
-        ) from error
+    except (OSError, RuntimeError) as error:  # RuntimeError: no home folder
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"{given}: cannot make the model cache ({reason}); set HARNESS_CACHE elsewhere") from error
     return root
 
 
 def file_digest(path: Path) -> str:
-    """sha256 of a file, remembered for its size and modification time."""
+    """sha256 of a file, remembered for its size and the times of its last change (a copy may keep one of the two)."""
     path = path.resolve()
     state = path.stat()
-    key = [str(path), state.st_size, state.st_mtime_ns]
+    key = [str(path), state.st_size, state.st_mtime_ns, state.st_ctime_ns]
     memo = cache_dir() / "digests" / f"{hashlib.sha256(str(path).encode()).hexdigest()[:32]}.json"
     known = _read_json(memo)
     if known.get("key") == key:
@@ -114,7 +114,7 @@ def find(model: str) -> Path:
         return demo_model(cache_dir() / "models" / "demo", file_digest)
     if model.startswith("hf:"):
         return hub_model(model)
-    path = Path(model).expanduser()
+    path = Path(os.path.expanduser(model))
     if not path.is_file():
         known = _added()
         if model in known:

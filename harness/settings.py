@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict, model_validator
 
 # Weight types that llama.cpp's quantiser can write, with their bits per weight (llama.cpp's own table,
 # tools/quantize/README.md); used for estimates only.
@@ -113,7 +113,10 @@ class VariantSettings(Model):
     ubatch: Batch = Field(512, description="at most batch; a larger one counts as batch")
     ctx: Ctx = 4096
     gpu_layers: GpuLayers = Field("auto", description="auto: all layers where a GPU build finds a GPU, else none")
-    chat_template: bool = Field(False, description="the same for every variant, so not an axis")
+    chat_template: bool = Field(
+        False,
+        description="put MMLU, code and greedy prompts into the model's chat template, for every variant alike",
+    )
 
 
 class PromptLookup(Model):
@@ -243,8 +246,16 @@ class FidelitySuite(Model):
 class Suites(Model):
     """The suites to run. A suite that is left out does not run; without ``suites`` at all, every suite runs."""
 
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1})
+
     mmlu: MmluSuite | None = None
     long_context: LongContextSuite | None = None
     code_syntax: CodeSyntaxSuite | None = None
     speed: SpeedSuite | None = None
     fidelity: FidelitySuite | None = None
+
+    @model_validator(mode="after")
+    def _at_least_one(self) -> Suites:
+        if not self.model_fields_set:
+            raise ValueError("no suite; expected at least one; write for example speed: {}, or remove the key")
+        return self

@@ -9,7 +9,8 @@ from __future__ import annotations
 import fcntl
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,13 +74,31 @@ def dumps(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True)
 
 
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """What the database cannot do, in one line: not a database, damaged, the disk full."""
+    try:
+        yield
+    except (sqlite3.Error, json.JSONDecodeError) as error:
+        said = str(error).partition(" with text ")[0]
+        raise InputError(
+            f"{path}: cannot be used ({said}); expected run.sqlite of a sweep, and room on the disk; "
+            "restore it from a copy, or sweep anew with --fresh"
+        ) from error
+
+
 class RunLock:
     """Keeps a folder to one writer while it is held; freed by the system when the process ends, however it ends."""
 
     def __init__(self, folder: Path) -> None:
         """Take the lock. Raises InputError when another sweep holds it."""
-        folder.mkdir(parents=True, exist_ok=True)
-        self._file = (folder / ".lock").open("w")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._file = (folder / ".lock").open("w")
+        except OSError as error:
+            raise InputError(
+                f"{folder}: cannot be written ({error.strerror or error}); choose another folder with --out"
+            ) from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -103,12 +122,13 @@ class Store:
 
     @classmethod
     def create(cls, path: Path) -> Store:
-        """Make the file, or open it to go on. Raises InputError for a file of another schema."""
+        """Make the file, or open it to go on. Raises InputError for a damaged file or one of another schema."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        db = sqlite3.connect(path)
-        db.execute("PRAGMA journal_mode=WAL")
-        db.execute("PRAGMA synchronous=NORMAL")
-        db.executescript(_SCHEMA)
+        with _explained(path):
+            db = sqlite3.connect(path)
+            db.execute("PRAGMA journal_mode=WAL")
+            db.execute("PRAGMA synchronous=NORMAL")
+            db.executescript(_SCHEMA)
         store = cls(db, path)
         if store.get("schema_version") is None:
             store.put("schema_version", SCHEMA_VERSION)
@@ -122,12 +142,11 @@ class Store:
             path = path / "run.sqlite"
         if not path.is_file():
             raise InputError(f"{path}: no run here; expected a folder written by 'python -m harness sweep'")
-        try:
-            db = sqlite3.connect(f"file:{path}?mode=rw", uri=True)
-            store = cls(db, path)
-            store._check()
-        except sqlite3.DatabaseError as error:
-            raise InputError(f"{path}: not a run file ({error}); expected run.sqlite of a sweep") from error
+        with _explained(path):
+            # As a URI, in which spaces and signs such as % and ? are written otherwise.
+            db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)
+        store = cls(db, path)
+        store._check()
         return store
 
     def _check(self) -> None:
@@ -138,62 +157,63 @@ class Store:
                 "open it with the harness that wrote it, or sweep again with --fresh"
             )
 
+    def _rows(self, query: str, values: tuple[object, ...] = ()) -> list[Any]:
+        with _explained(self.path):
+            return self._db.execute(query, values).fetchall()
+
+    def _change(self, statement: str, *rows: tuple[object, ...]) -> None:
+        """One transaction."""
+        with _explained(self.path), self._db:
+            self._db.executemany(statement, rows)
+
+    def _value(self, text: str) -> Any:
+        with _explained(self.path):
+            return json.loads(text)
+
     def close(self) -> None:
         """Close the file."""
         self._db.close()
 
     def get(self, key: str) -> Any:
         """A fact about the run, or None."""
-        row = self._db.execute("SELECT value FROM run WHERE key = ?", (key,)).fetchone()
-        return None if row is None else json.loads(row[0])
+        rows = self._rows("SELECT value FROM run WHERE key = ?", (key,))
+        return self._value(rows[0][0]) if rows else None
 
     def put(self, key: str, value: object) -> None:
         """Set a fact about the run."""
-        with self._db:
-            self._db.execute("INSERT OR REPLACE INTO run VALUES (?, ?)", (key, dumps(value)))
+        self._change("INSERT OR REPLACE INTO run VALUES (?, ?)", (key, dumps(value)))
 
     def add_variant(self, position: int, row: VariantRow) -> None:
         """Register a variant once."""
-        with self._db:
-            self._db.execute(
-                "INSERT OR IGNORE INTO variants VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (
-                    row.name,
-                    position,
-                    int(row.reference),
-                    row.identity,
-                    row.scoring_identity,
-                    dumps(row.spec),
-                    dumps(row.model),
-                ),
-            )
+        plain = (dumps(row.spec), dumps(row.model))
+        self._change(
+            "INSERT OR IGNORE INTO variants VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (row.name, position, int(row.reference), row.identity, row.scoring_identity, *plain),
+        )
 
     def variants(self) -> list[VariantRow]:
         """All variants in the order of the configuration."""
-        rows = self._db.execute(
+        rows = self._rows(
             "SELECT name, reference, identity, scoring_identity, spec, model FROM variants ORDER BY position"
         )
-        return [VariantRow(n, bool(r), i, s, json.loads(spec), json.loads(model)) for n, r, i, s, spec, model in rows]
+        return [VariantRow(n, bool(r), i, s, self._value(p), self._value(m)) for n, r, i, s, p, m in rows]
 
     def add_cell(self, cell: CellRow, variants: Iterable[str]) -> None:
         """Register a cell once, and every variant that it counts for."""
-        with self._db:
-            self._db.execute(
-                "INSERT OR IGNORE INTO cells (cell_id, suite, part, variant) VALUES (?, ?, ?, ?)",
-                (cell.cell_id, cell.suite, cell.part, cell.variant),
-            )
-            self._db.executemany(
-                "INSERT OR IGNORE INTO variant_cells VALUES (?, ?)", [(name, cell.cell_id) for name in variants]
-            )
+        self._change(
+            "INSERT OR IGNORE INTO cells (cell_id, suite, part, variant) VALUES (?, ?, ?, ?)",
+            (cell.cell_id, cell.suite, cell.part, cell.variant),
+        )
+        self._change("INSERT OR IGNORE INTO variant_cells VALUES (?, ?)", *[(name, cell.cell_id) for name in variants])
 
     def cells(self) -> list[CellRow]:
         """All cells."""
-        rows = self._db.execute("SELECT cell_id, suite, part, variant, state, error, seconds FROM cells")
+        rows = self._rows("SELECT cell_id, suite, part, variant, state, error, seconds FROM cells")
         return [CellRow(*row) for row in rows]
 
     def cells_of(self, variant: str) -> list[CellRow]:
         """The cells that hold a variant's rows, its own and those it shares."""
-        rows = self._db.execute(
+        rows = self._rows(
             "SELECT c.cell_id, suite, part, c.variant, state, error, seconds FROM cells c "
             "JOIN variant_cells v USING (cell_id) WHERE v.variant = ? ORDER BY suite, part",
             (variant,),
@@ -202,29 +222,26 @@ class Store:
 
     def set_state(self, cell_id: str, state: str, error: str | None = None) -> None:
         """Close or reopen a cell."""
-        with self._db:
-            self._db.execute("UPDATE cells SET state = ?, error = ? WHERE cell_id = ?", (state, error, cell_id))
+        self._change("UPDATE cells SET state = ?, error = ? WHERE cell_id = ?", (state, error, cell_id))
 
     def add_seconds(self, cell_id: str, seconds: float) -> None:
         """Add wall time to a cell."""
-        with self._db:
-            self._db.execute("UPDATE cells SET seconds = seconds + ? WHERE cell_id = ?", (seconds, cell_id))
+        self._change("UPDATE cells SET seconds = seconds + ? WHERE cell_id = ?", (seconds, cell_id))
 
     def add_item(self, row: ItemRow) -> None:
         """Store one item; a key that is there already keeps its first row."""
-        with self._db:
-            self._db.execute(
-                "INSERT OR IGNORE INTO items VALUES (?, ?, ?, ?)", (row.cell_id, row.key, row.kind, dumps(row.payload))
-            )
+        self._change(
+            "INSERT OR IGNORE INTO items VALUES (?, ?, ?, ?)", (row.cell_id, row.key, row.kind, dumps(row.payload))
+        )
 
     def keys(self, cell_id: str) -> set[str]:
         """Keys already stored in a cell."""
-        return {key for (key,) in self._db.execute("SELECT key FROM items WHERE cell_id = ?", (cell_id,))}
+        return {key for (key,) in self._rows("SELECT key FROM items WHERE cell_id = ?", (cell_id,))}
 
     def items(self, cell_id: str) -> list[ItemRow]:
         """All rows of a cell, by key."""
-        rows = self._db.execute("SELECT key, kind, payload FROM items WHERE cell_id = ? ORDER BY key", (cell_id,))
-        return [ItemRow(cell_id, key, kind, json.loads(payload)) for key, kind, payload in rows]
+        rows = self._rows("SELECT key, kind, payload FROM items WHERE cell_id = ? ORDER BY key", (cell_id,))
+        return [ItemRow(cell_id, key, kind, self._value(payload)) for key, kind, payload in rows]
 
     def frame(self) -> pd.DataFrame:
         """Every raw row as a pandas frame: variant, suite, part, key, kind, payload (JSON text)."""
@@ -235,4 +252,5 @@ class Store:
             "JOIN cells c USING (cell_id) JOIN variant_cells v USING (cell_id) "
             "ORDER BY v.variant, c.suite, c.part, i.key"
         )
-        return pd.read_sql_query(query, self._db)
+        columns = ["variant", "suite", "part", "key", "kind", "payload"]
+        return pd.DataFrame(self._rows(query), columns=columns)

@@ -164,6 +164,8 @@ def parse_quantity(text: str, unit: str, where: str) -> float:
     if factor is None:
         names = ", ".join(k for k in known if k)
         raise InputError(f"{where}: found unit '{given}' in '{text}'; expected one of: {names}; without one: {unit}")
+    if unit == "ratio" and not given and abs(number) > 1:
+        raise InputError(f"{where}: found '{text}'; expected a share from 0 to 1; write {found[1]}% for a percentage")
     # 95 x 0.01 is 0.9500000000000001 in floating point, which a figure of exactly 95% would miss.
     return float(f"{number * factor:.12g}")
 

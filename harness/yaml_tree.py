@@ -23,6 +23,7 @@ from ruamel.yaml.events import (
     SequenceEndEvent,
     SequenceStartEvent,
 )
+from ruamel.yaml.reader import ReaderError
 
 MAX_NODES = 20_000
 MAX_DEPTH = 30
@@ -91,6 +92,7 @@ class _Reader:
         self._events: Iterator[Event] = YAML(typ="safe", pure=True).parse(text)
         self._anchors: dict[str, _Node] = {}
         self._count = 0
+        self.line = 1
 
     def document(self) -> _Node | None:
         """The one document's root, or None where the text has none."""
@@ -103,7 +105,7 @@ class _Reader:
         return root
 
     def _node(self, event: Any, depth: int) -> _Node:
-        line = event.start_mark.line + 1
+        line = self.line = event.start_mark.line + 1
         self._count += 1
         if self._count > MAX_NODES:
             raise Refused(line, f"more than {MAX_NODES} values; is this the right file?")
@@ -236,14 +238,20 @@ def read(text: str) -> Tree:
     Raises:
         Refused: Bad syntax, tags, more than one document, too deep or too many values.
     """
+    reader = _Reader(text)
     try:
-        root = _Reader(text).document()
+        root = reader.document()
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = error.problem or error.context or "bad YAML"
         raise Refused(mark.line + 1 if mark else 1, f"not valid YAML: {' '.join(str(problem).split())}") from error
+    except ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise Refused(line, "not valid YAML: a control character; remove it") from error
     except YAMLError as error:
         raise Refused(1, f"not valid YAML: {' '.join(str(error).split())}") from error
+    except (ValueError, OverflowError) as error:
+        raise Refused(reader.line, f"not valid YAML: an escape that is no character ({error})") from error
     converter = _Converter()
     if root is not None:
         converter.tree.value = converter.convert(root, ())

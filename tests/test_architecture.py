@@ -156,6 +156,19 @@ def test_no_error_is_swallowed(path):
     assert not silent
 
 
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_no_tool_that_is_started_can_wait_for_a_password(path):
+    """Every child process has its standard input closed; sudo and a private package index then fail at once."""
+    asking = [
+        f"line {node.lineno}: {ast.unparse(node.func)}"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) in ("subprocess.run", "subprocess.Popen", "subprocess.check_output", "os.system")
+        and "subprocess.DEVNULL" not in [ast.unparse(word.value) for word in node.keywords if word.arg == "stdin"]
+    ]
+    assert not asking
+
+
 def test_starting_up_imports_nothing_heavy():
     code = (
         "import sys, harness, harness.cli, harness.errors, harness.record\n"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -80,6 +82,28 @@ for number in range(10**9):
     rows = Store.open(path).items("c")
     assert [row.payload["n"] for row in rows] == list(range(len(rows)))
     assert len(rows) >= len(told) - 1 >= 49
+
+
+def test_half_a_row_left_by_a_crash_is_cut_and_run_again(store: Store) -> None:
+    """Two rows, one holding U+2028, and a third whose write never ended: 2 are kept, 1 is run again, 3 come out."""
+    store.add_item(ItemRow("c1", "a", "doc", {"text": "one\u2028line"}))
+    store.add_item(ItemRow("c1", "b", "doc", {"text": "two"}))
+    store.close()
+    crashed = sqlite3.connect(store.path)
+    crashed.execute("BEGIN")
+    crashed.execute("INSERT INTO items VALUES ('c1', 'c', 'doc', '{\"text\": \"thr')")
+    crashed.close()
+    again = Store.create(store.path)
+    assert again.keys("c1") == {"a", "b"}
+    for key in ("a", "b", "c"):
+        again.add_item(ItemRow("c1", key, "doc", {"text": "three"}))
+    lines = again.frame().to_json(orient="records", lines=True, force_ascii=False).rstrip("\n").split("\n")
+    rows = [json.loads(line) for line in lines]
+    assert [(row["key"], json.loads(row["payload"])["text"]) for row in rows] == [
+        ("a", "one\u2028line"),
+        ("b", "two"),
+        ("c", "three"),
+    ]
 
 
 def test_a_second_sweep_into_one_folder_is_refused(tmp_path: Path) -> None:

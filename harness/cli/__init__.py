@@ -5,16 +5,18 @@ Everything heavy is imported inside the verbs, so that ``--help`` answers at onc
 
 from __future__ import annotations
 
+import errno
 import functools
 import sys
 from collections.abc import Callable
+from io import TextIOWrapper
 from typing import Annotated, Any, ParamSpec, TypeVar
 
 import typer
 from typer.core import TyperGroup
 
 from harness import __version__
-from harness.errors import HarnessError
+from harness.errors import HarnessError, InputError, one_line
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -47,15 +49,24 @@ app.add_typer(models_app, name="models")
 
 
 def guarded(verb: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Ends a verb that meets a HarnessError with its message on stderr and its exit code, without a traceback."""
+    """Ends a verb that meets a HarnessError with its message on stderr and its exit code, without a traceback.
+
+    So does an error of the system that no one could say more about: a path that is too long, a full disk.
+    """
 
     @functools.wraps(verb)
     def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         try:
             return verb(*args, **kwargs)
         except HarnessError as error:
-            typer.echo(str(error), err=True)
+            typer.echo("\n".join(map(one_line, str(error).split("\n"))), err=True)
             raise typer.Exit(error.exit_code) from error
+        except OSError as error:
+            if error.errno == errno.EPIPE:  # whoever read our output has gone; typer ends without a word
+                raise
+            where = f"{error.filename}: " if error.filename else ""
+            typer.echo(one_line(f"{where}{error.strerror or error}; check the path, its rights and the disk"), err=True)
+            raise typer.Exit(InputError.exit_code) from error
         except KeyboardInterrupt as error:
             typer.echo(f"\n{INTERRUPTED}", err=True)
             raise typer.Exit(130) from error
@@ -90,6 +101,9 @@ def root(
 
 def main() -> None:
     """Run the command line; ends the process with the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # None where it was closed
+            stream.reconfigure(errors="replace")  # a locale without ± and ≥ shows ?
     try:
         app()
     except KeyboardInterrupt:

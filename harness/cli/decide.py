@@ -41,8 +41,8 @@ def choose(
     from harness.decide.wish import default_wish, make_wish
 
     results = places.results_of(run)
-    objective = maximize or minimize
-    if maximize and minimize:
+    objective = minimize if maximize is None else maximize
+    if maximize is not None and minimize is not None:
         raise InputError("choose: found both --minimize and --maximize; expected one of them; drop one")
     if objective is not None:
         wish = make_wish(require or (), max_loss or (), objective=objective, maximize=maximize is not None)

@@ -20,7 +20,8 @@ FORMATS = ("csv", "parquet", "jsonl")
 def report(
     run: RunArg,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where to write. Default: report.html of the run.")
+        Path | None,
+        typer.Option(metavar="FILE", parser=places.given_path, help="Where to write. Default: report.html of the run."),
     ] = None,
 ) -> None:
     """Build a run's page again from its raw data.
@@ -34,7 +35,7 @@ def report(
     folder = places.run_folder(run)
     from harness.run.sweep import rebuild_report
 
-    typer.echo(str(rebuild_report(folder, out)))
+    typer.echo(str(rebuild_report(folder, out and places.output_file(out))))
 
 
 @app.command()
@@ -43,7 +44,12 @@ def export(
     run: RunArg,
     format: Annotated[str, typer.Option(metavar="FORMAT", help="csv, parquet or jsonl.")],
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where to write. Default: items.<format> in the run's folder.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            parser=places.given_path,
+            help="Where to write. Default: items.<format> in the run's folder.",
+        ),
     ] = None,
 ) -> None:
     """Write a run's raw data for other tools.
@@ -57,9 +63,7 @@ def export(
     if format not in FORMATS:
         raise InputError(f"--format: unknown {format!r}; {did_you_mean(format, FORMATS)}")
     folder = places.run_folder(run)
-    target = out or folder / f"items.{format}"
-    if target.is_dir():
-        raise InputError(f"{target}: is a folder; expected a file to write")
+    target = places.output_file(out or folder / f"items.{format}")
     from harness.store import Store
 
     store = Store.open(folder)

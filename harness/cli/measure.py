@@ -21,6 +21,18 @@ VariantOption = Annotated[
 SuiteOption = Annotated[
     list[str] | None, typer.Option(metavar="NAME", help="Only this suite; may be given again. Default: all configured.")
 ]
+OutOption = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", parser=places.given_path, help="Folder of the run. Default: reports/<run-id>."),
+]
+DataOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        parser=places.given_path,
+        help="Folder of data sets, mmlu/cais_mmlu in it. Default: $HARNESS_DATA.",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 
 
@@ -31,9 +43,7 @@ def sweep(
     preset: PresetOption = "quick",
     variant: VariantOption = None,
     suite: SuiteOption = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder of the run. Default: reports/<run-id>.")
-    ] = None,
+    out: OutOption = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the unfinished run; fail if there is none.")
     ] = False,
@@ -41,10 +51,7 @@ def sweep(
         bool, typer.Option("--fresh", help="Start anew, even where an unfinished run could go on.")
     ] = False,
     json: JsonOption = False,
-    data: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Folder of data sets, mmlu/cais_mmlu in it. Default: $HARNESS_DATA."),
-    ] = None,
+    data: DataOption = None,
 ) -> None:
     """Measure every variant and write a report.
 

@@ -6,9 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import typer
+
 from harness.errors import InputError, did_you_mean
 
 REPORTS = Path("reports")
+_DATA = ("run.sqlite", "run.sqlite-wal", "run.sqlite-shm", "results.json", ".lock")
 _PACKAGE = Path(__file__).resolve().parent.parent
 
 
@@ -18,6 +21,8 @@ def run_folder(run: str, reports: Path = REPORTS) -> Path:
     Raises:
         InputError: There is no such run.
     """
+    if not run:
+        raise InputError("RUN: empty; expected a run's folder, a run-id under reports/, or latest")
     if run == "latest":
         runs = [folder for folder in reports.glob("*") if _is_run(folder)]
         if not runs:
@@ -31,6 +36,28 @@ def run_folder(run: str, reports: Path = REPORTS) -> Path:
     known = [folder.name for folder in reports.glob("*") if _is_run(folder)]
     hint = f"; {did_you_mean(run, [*known, 'latest'])}" if known else "; measure one: harness sweep"
     raise InputError(f"{run}: no such run; expected a run's folder, a run-id under {reports}/, or latest{hint}")
+
+
+def given_path(text: str) -> Path:
+    """A path option. Path("") would be the current folder, which nobody means who gives an empty text."""
+    if not text:
+        raise typer.BadParameter("empty; expected a path")
+    return Path(text)
+
+
+def output_file(path: Path) -> Path:
+    """A file that may be written: no folder, and no run's own data.
+
+    Raises:
+        InputError: It may not.
+    """
+    if path.is_dir():
+        raise InputError(f"{path}: is a folder; expected a file to write")
+    if not path.absolute().parent.is_dir():
+        raise InputError(f"{path}: {path.parent} is no folder; make it, or give another --out")
+    if path.resolve().name in _DATA:
+        raise InputError(f"{path}: would replace a run's data; give another --out")
+    return path
 
 
 def _is_run(folder: Path) -> bool:
@@ -53,12 +80,30 @@ def results_of(run: str, reports: Path = REPORTS) -> dict[str, Any]:
         raise InputError(f"{file}: not there, so the sweep has not finished; run it again to resume, then ask again")
     try:
         results = json.loads(file.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
-    except (ValueError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         message = " ".join(str(error).split())
         raise InputError(f"{file}: not strict JSON ({message}); rebuild it: harness report {file.parent}") from error
     if not isinstance(results, dict) or not isinstance(results.get("variants"), list):
         raise InputError(f"{file}: no variants in it; expected the results of a sweep")
+    _check_shape(file, results)
     return results
+
+
+def _check_shape(file: Path, results: dict[str, Any]) -> None:
+    """What deciding reads of the results has its published shape."""
+    from pydantic import TypeAdapter, ValidationError
+
+    from harness.schemas import VariantResult
+
+    try:
+        TypeAdapter(list[VariantResult]).validate_python(results["variants"])
+        TypeAdapter(dict[str, dict[str, Any]]).validate_python(results.get("suites", {}))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise InputError(
+            f"{file}: not results of a sweep ({place}: {first['msg']}); rebuild it: harness report {file.parent}"
+        ) from error
 
 
 def _refuse_constant(name: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harness.config import Config, Variant, expand, select
 from harness.costs import DEMO, Machine, ModelSize, cell_s, default_machine, disk_bytes, size_of_file, variant_cost
@@ -14,6 +14,10 @@ from harness.meters.cpus import effective_cpus
 from harness.meters.memory import available_bytes
 from harness.plan import Cell, cells, model_note, warnings
 from harness.presets import SuitePlan, resolve
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
 
 def planned(
@@ -59,11 +63,16 @@ def _model_size(config: Config) -> ModelSize | None:
     header, guess = read_header(file), size_of_file(file.stat().st_size, file.name)
     heads, width = header.arch("attention.head_count"), header.arch("embedding_length")
     layers, kv_heads = header.arch("block_count"), header.arch("attention.head_count_kv", heads)
-    if not header.elements or not all(isinstance(count, int) and count for count in (heads, width, layers, kv_heads)):
+    if not header.elements or not all(map(_is_count, (heads, width, layers, kv_heads))):
         return guess
-    length = header.arch("attention.key_length") or width // heads
+    length = header.arch("attention.key_length")
+    length = length if _is_count(length) else width // heads
     # Keys and values of every layer, 2 bytes each.
     return replace(guess, n_params=header.elements, kv_bytes_per_token=2 * layers * kv_heads * length * 2, known=True)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and value > 0
 
 
 def _round(value: float | None) -> int | None:
@@ -128,11 +137,19 @@ def render(answer: dict[str, Any]) -> None:
     console = Console(highlight=False)
     total = answer["total"]
     console.print(f"{answer['model']}, preset {answer['preset']}: {total['cells']} cells", markup=False)
-    console.print(table)
+    _print_whole(console, table)
     console.print(f"total: about {_time(total['seconds'])}, disk {_megabytes(total['disk_bytes'])}")
     console.print(f"({answer['note']})", markup=False)
     for warning in answer["warnings"]:
         console.print(f"note: {warning}", markup=False)
+
+
+def _print_whole(console: Console, table: Table) -> None:
+    """Print a table without cutting its figures: wider than the terminal, if need be."""
+    from rich.measure import Measurement
+
+    needed = Measurement.get(console, console.options.update(width=10_000), table).minimum
+    console.print(table, width=max(console.width, needed), crop=False, soft_wrap=True)
 
 
 def _sum(values: list[float | None]) -> float | None:

@@ -74,9 +74,10 @@ class EnergyMeter(Protocol):
 def window(before: Sequence[RawReading], after: Sequence[RawReading]) -> list[dict[str, Any]]:
     """Pair the readings at both ends of a window into plain dicts, one a domain, as the store keeps them.
 
-    The keys: ``domain, method, unit, before, after, range, window_s, low_j, high_j, reason, why``, and ``power_w``
-    where the device reports power (mean of both ends, W). ``after - before``, plus one ``range`` if negative, is the
-    energy: where polls saw the counter wrap more often than the two ends show, ``after`` includes those ranges.
+    The keys: ``domain, method, unit, before, after, range, window_s, low_j, high_j, reason, why``, and ``power_w``,
+    ``power_range_w`` where the device reports power (mean, and least and most, of both ends, W). ``after - before``,
+    plus one ``range`` if negative, is the energy: where polls saw the counter wrap more often than the two ends show,
+    ``after`` includes those ranges.
 
     >>> one = RawReading("package-0", "rapl", "uj", 0, 262143000000, range=262143328850)
     >>> two = RawReading("package-0", "rapl", "uj", 10**9, 1671150, range=262143328850, wraps=1)
@@ -112,6 +113,7 @@ def _pair(before: RawReading, after: RawReading | None) -> dict[str, Any]:
     powers = [reading.power_w for reading in (before, end) if reading.power_w is not None]
     if powers:
         pair["power_w"] = sum(powers) / len(powers)
+        pair["power_range_w"] = [min(powers), max(powers)]
     return pair
 
 

@@ -27,6 +27,9 @@ STEP_S: Mapping[str, float] = {"rapl": 0.001, "nvml": 0.1}
 MIN_STEPS = 3
 # psys holds the packages, and a package holds its core and uncore: adding those would count twice.
 COUNTED = ("package", "dram", "gpu")
+# A device reports power as an average over about a second; shorter windows are not compared with it.
+POWER_WINDOW_S = 2.0
+POWER_TOLERANCE = 0.25
 # Energy does not depend on how the text arrived.
 ALLOW = frozenset({"not_streamed"})
 
@@ -105,6 +108,21 @@ def request_joules(readings: Sequence[Reading]) -> tuple[float | None, str | Non
     return total, None
 
 
+def disagreement(readings: Sequence[Reading]) -> str | None:
+    """What to say where a counter and the power that its device reports cannot both be right, else None.
+
+    The counter's mean power must lie within 25% of the range between the powers reported at both ends.
+    """
+    for reading in readings:
+        value, window, powers = joules(reading)[0], reading.get("window_s") or 0.0, reading.get("power_range_w")
+        if value is None or not powers or window < POWER_WINDOW_S:
+            continue
+        mean = value / window
+        if not powers[0] * (1 - POWER_TOLERANCE) <= mean <= powers[1] * (1 + POWER_TOLERANCE):
+            return f"{reading['domain']}: its counter says {mean:.0f} W, the device reports {powers[1]:.0f} W"
+    return None
+
+
 def _window_s(readings: Sequence[Reading]) -> float:
     return max((float(r.get("window_s") or 0.0) for r in readings), default=0.0)
 
@@ -128,7 +146,9 @@ def _per_token(rows: Sequence[tuple[EnergyTrial, float]]) -> Interval | None:
     return ratio_interval([a for a, _ in sums.values()], [b for _, b in sums.values()])
 
 
-def energy_figures(rows: Sequence[EnergyTrial], idle_w: float | None = None) -> dict[str, Figure]:
+def energy_figures(
+    rows: Sequence[EnergyTrial], idle_w: float | None = None, why_no_idle: str = "not_measured"
+) -> dict[str, Figure]:
     """Gross and net joules per generated token of one variant.
 
     Formula: gross = ``sum joules / sum N``; net = ``(sum joules - idle_w x sum window) / sum N``. Loading
@@ -136,7 +156,8 @@ def energy_figures(rows: Sequence[EnergyTrial], idle_w: float | None = None) -> 
 
     Args:
         rows: Its requests with their readings.
-        idle_w: Idle power of the same domains with the model loaded, watts; None if not measured.
+        idle_w: Idle power of the same domains with the model loaded, watts; None if there is none.
+        why_no_idle: The reason code then.
 
     Returns:
         Figures `energy_j_per_token` and `energy_net_j_per_token`.
@@ -151,7 +172,7 @@ def energy_figures(rows: Sequence[EnergyTrial], idle_w: float | None = None) -> 
         return dict.fromkeys(("energy_j_per_token", "energy_net_j_per_token"), missing(*reasons))
     gross = _gross(valid, chosen.reasons)
     if idle_w is None:
-        return {"energy_j_per_token": gross, "energy_net_j_per_token": missing("not_measured")}
+        return {"energy_j_per_token": gross, "energy_net_j_per_token": missing(why_no_idle)}
     net_rows = [(row, value - idle_w * _window_s(row.readings)) for row, value in valid]
     net = _gross(net_rows, chosen.reasons)
     if "estimated_energy" in net.reasons:
@@ -166,11 +187,13 @@ def _gross(valid: Sequence[tuple[EnergyTrial, float]], reasons: tuple[str, ...])
         return missing("undefined")
     readings = [r for row in used for r in row.readings if is_counted(r) and not r.get("reason")]
     counters = [r for r in readings if not is_estimate(r)]
-    conditions = {
+    conditions: dict[str, Any] = {
         "scope": sorted({str(r["domain"]) for r in counters or readings}),
         "method": sorted({str(r["method"]) for r in counters or readings}),
         "window_s": sum(_window_s(row.readings) for row in used),
     }
+    doubt = next((text for row in used if (text := disagreement(row.readings))), None)
+    conditions |= {"disagreement": doubt} if doubt else {}
     low, high = found.low, found.high
     if not counters:
         low, high = _bounds(used, sum(output_tokens(row.trial.record) or 0 for row in used))

@@ -38,6 +38,8 @@ def voiding(record: RequestRecord) -> frozenset[str]:
         codes.add("error")
     if record.cached_tokens > 0:
         codes.add("cached_prompt")
+    if record.token_source not in ("engine", "usage"):
+        codes.add("approx_tokens")
     return frozenset(codes)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -37,7 +37,7 @@ def derive(run: RunData) -> tuple[Json, Json]:
         "preset": run.facts["preset"],
         "status": _status(run),
         "machine": _machine(run),
-        "conditions": _conditions(run),
+        "conditions": {**_conditions(run), "notes": [*_notes(run), *_doubts(run, found)]},
         "suites": _suites(run, found),
         "variants": [_variant(variant, found[variant.name]) for variant in run.variants],
     }
@@ -90,12 +90,24 @@ def _conditions(run: RunData) -> Json:
         "schedule": {"rounds": speed.get("rounds", 0), "order": "palindromic"},
         "energy": run.facts["energy"],
         "quiet": _quiet(run),
-        "notes": [
-            {"code": "note", "text": text}
-            for text in run.facts["warnings"] or ()
-            if text != reference.model.get("note")  # said under "model"
-        ],
     }
+
+
+def _notes(run: RunData) -> list[Json]:
+    said_under_model = run.reference.model.get("note")
+    return [{"code": "note", "text": text} for text in run.facts["warnings"] or () if text != said_under_model]
+
+
+def _doubts(run: RunData, found: Mapping[str, Mapping[str, Figure]]) -> Iterator[Json]:
+    """What the engine or a meter did otherwise than one would think."""
+    for variant in run.variants:
+        if doubt := found[variant.name]["energy_j_per_token"].conditions.get("disagreement"):
+            yield {"code": "energy", "text": f"{variant.name}: {doubt}"}
+        for loaded in variant.rows("engine", "load"):
+            placement, layers = loaded["info"].get("placement", {}), loaded["info"].get("n_layers", 0)
+            asked, placed = placement.get("gpu_layers_asked", 0), placement.get("gpu_layers", 0)
+            if placed < min(asked, layers):
+                yield {"code": "placement", "text": f"{variant.name}: {placed} of {layers} layers are on a GPU"}
 
 
 def _quiet(run: RunData) -> Json:

@@ -38,13 +38,25 @@ def figures(run: RunData, variant: VariantRun) -> Figures:
     found = {**found, **_roofline(run, variant, found)}
     for key in METRICS:
         found.setdefault(key, missing(_why(variant, key)))
-    return {key: _shared(variant, key, figure) for key, figure in found.items() if key in METRICS}
+    return {key: _failed(variant, key, _shared(variant, key, found[key])) for key in METRICS}
+
+
+def _part_of(key: str) -> tuple[str, str]:
+    """The part of a suite that gives a figure."""
+    return next((part for part, keys in _SOURCES.items() if key in keys), ("speed", "trials"))
 
 
 def _why(variant: VariantRun, key: str) -> str:
     """Why a figure was never computed."""
-    part = next((part for part, keys in _SOURCES.items() if key in keys), ("speed", "trials"))
-    return variant.why_missing(*part)
+    return variant.why_missing(*_part_of(key))
+
+
+def _failed(variant: VariantRun, key: str, figure: Figure) -> Figure:
+    """A figure of the rows that a failed cell left behind is shown, and never ranks."""
+    part = variant.parts.get(_part_of(key))
+    if figure.value is None or part is None or part.state != "failed":
+        return figure
+    return replace(figure, reasons=(*figure.reasons, "cell_failed"))
 
 
 def _shared(variant: VariantRun, key: str, figure: Figure) -> Figure:
@@ -65,18 +77,18 @@ def _speed(run: RunData, variant: VariantRun) -> Figures:
     if variant.spec["speculate"]["kind"] == "none":
         found |= {key: missing("no_speculation") for key in ("accept_rate", "accept_len")}
     measured = [energy.EnergyTrial(trial, tuple(row["energy"])) for trial, row in zip(trials, rows, strict=True)]
-    return found | energy.energy_figures(measured, _idle_w(variant))
+    return found | energy.energy_figures(measured, *_idle_w(variant))
 
 
-def _idle_w(variant: VariantRun) -> float | None:
-    """Watts with the model loaded and nothing to do, of the same domains as the trials'; None if not measured."""
+def _idle_w(variant: VariantRun) -> tuple[float | None, str]:
+    """Watts with the model loaded and nothing to do, of the same domains as the trials'; None with a reason code."""
     loaded = variant.rows("engine", "load")
     readings = loaded[0].get("idle") if loaded else None
     if not readings:
-        return None
-    joules, _ = energy.request_joules(readings)
+        return None, "not_measured"
+    joules, reason = energy.request_joules(readings)
     seconds = max(float(reading["window_s"] or 0.0) for reading in readings)
-    return None if joules is None or seconds <= 0 else joules / seconds
+    return (None if joules is None or seconds <= 0 else joules / seconds), reason or "not_measured"
 
 
 def _memory(run: RunData, variant: VariantRun) -> Figures:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -31,8 +32,6 @@ def open_folder(options: SweepOptions, prepared: Prepared, now: datetime) -> Run
     Raises:
         InputError: ``--resume`` without anything to resume, the folder is in use, or holds another run.
     """
-    if options.resume and options.fresh:
-        raise InputError("--resume and --fresh exclude each other; give one")
     if options.out is not None:
         return _given(options.out, options, prepared, now)
     suffix = prepared.fingerprint[:8]
@@ -50,12 +49,29 @@ def open_folder(options: SweepOptions, prepared: Prepared, now: datetime) -> Run
     return _new(options.reports_dir / f"{now:%Y%m%d-%H%M%S}-{suffix}", prepared, now)
 
 
+def check_folder(options: SweepOptions) -> None:
+    """What can be told of the folder before anything is prepared, which may take minutes.
+
+    Raises:
+        InputError: It cannot be made or written, or there is nothing to resume in it.
+    """
+    if options.resume and options.fresh:
+        raise InputError("--resume and --fresh exclude each other; give one")
+    folder = options.out or options.reports_dir
+    try:
+        above = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be made ({error.strerror}); choose another folder with --out") from error
+    if not above.is_dir():
+        raise InputError(f"{folder}: {above} is a file; expected a folder, new or of an earlier run; correct --out")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise InputError(f"{folder}: {above} is not writable; choose another folder with --out")
+    if options.resume and options.out is not None and not (folder / "run.sqlite").exists():
+        raise InputError(f"--resume: {folder} holds no run; leave --resume out to start one")
+
+
 def _given(folder: Path, options: SweepOptions, prepared: Prepared, now: datetime) -> RunFolder:
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"--out {folder}: a file; expected a folder, new or of an earlier run")
     if not (folder / "run.sqlite").exists():
-        if options.resume:
-            raise InputError(f"--resume: {folder} holds no run; leave --resume out to start one")
         return _new(folder, prepared, now)
     if options.fresh:
         lock = RunLock(folder)

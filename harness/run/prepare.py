@@ -10,17 +10,22 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from harness import __version__
 from harness.backends.base import EngineSpec, Speculate
+from harness.backends.llama_cpp.gguf import read_header
 from harness.config import Config, Variant, expand, select
+from harness.errors import InputError
 from harness.meters.cpus import effective_cpus
 from harness.plan import Cell, canonical_json, cells, scoring_identity, spec_identity
 from harness.presets import SuitePlan, resolve
 from harness.run.environment import machine, visible_gpus
 from harness.settings import UNQUANTISED, DraftModel, PromptLookup
 from harness.store import VariantRow
-from harness.suites.lm_eval import MmluData, find_mmlu, load_mmlu
+from harness.suites.data import suites_digest
+from harness.suites.mmlu import MmluData, find_mmlu, load_mmlu
 
 ALL_LAYERS = 999
+CHAT_TEMPLATE = "tokenizer.chat_template"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +115,9 @@ def prepare(options: SweepOptions, say: Callable[[str], None]) -> Prepared:
     config = load(options.config_path)
     variants = select(expand(config), options.variants)
     suites = resolve(config, options.preset, options.suites)
-    specs, models = _resolve_all(config, variants, say)
+    # Before the model's files: these may take minutes to make, and a wrong folder is known at once.
     mmlu = _mmlu(suites, options) if suites.mmlu is not None else None
+    specs, models = _resolve_all(config, variants, say)
     here = machine()
     digests = {} if mmlu is None else {"mmlu": mmlu.digest}
     planned = cells(variants, suites, specs, digests)
@@ -120,6 +126,12 @@ def prepare(options: SweepOptions, say: Callable[[str], None]) -> Prepared:
         canonical_json(
             {
                 "cells": [[cell.variant, cell.suite, cell.part, cell.id] for cell in planned],
+                # A cell that only scores has the same id whatever drafts; the run's variants differ all the same.
+                "variants": [
+                    [variant.name, variant.reference, spec_identity(specs[variant.name])] for variant in variants
+                ],
+                "texts": suites_digest(),
+                "harness": __version__,
                 "machine": here["fingerprint"],
                 "engine": _engine_version(),
             }
@@ -166,6 +178,10 @@ def _resolve_all(
     specs, models = {}, {}
     for variant in variants:
         found = file_of(variant.settings.weights)
+        if variant.settings.chat_template and CHAT_TEMPLATE not in read_header(found.path).metadata:
+            raise InputError(
+                f"settings.chat_template: true, but {found.path} carries none; expected a chat model; set it to false"
+            )
         specs[variant.name] = _spec(variant, str(found.path), found.digest, _speculate(variant, file_of))
         models[variant.name] = {
             "name": found.name,
@@ -192,6 +208,7 @@ def _speculate(variant: Variant, file_of: Callable[[str], Any]) -> Speculate:
     from harness.models import file_digest
 
     path = Path(str(how.model))
+    read_header(path)
     return Speculate("draft_model", tokens=how.tokens, draft_path=str(path), draft_digest=file_digest(path))
 
 

@@ -67,6 +67,11 @@ def _size(session: Session, cell: Cell) -> int:
     return suites.fidelity.greedy_prompts if cell.part == "greedy" else max(1, suites.fidelity.tokens // 512)
 
 
+def _chat(session: Session, cell: Cell) -> bool:
+    """Whether the variant's prompts are put into the model's chat template."""
+    return session.prepared.specs[cell.variant].chat_template
+
+
 def _mmlu(session: Session, cell: Cell, done: set[str], on_row: Rows) -> None:
     from harness.suites.lm_eval import run_mmlu
 
@@ -74,14 +79,16 @@ def _mmlu(session: Session, cell: Cell, done: set[str], on_row: Rows) -> None:
     stored = {row.key: row.payload for row in session.store.items(str(cell.id))}
 
     def score(pairs: Sequence[tuple[str, str]], on_result: Callable[[int, Mapping[str, Any]], None]) -> None:
-        worker.call("loglikelihood", lambda row: on_result(row[0], row[1]), pairs=list(pairs))
+        worker.call("loglikelihood", lambda row: on_result(row[0], row[1]), pairs=list(pairs), chat=chat)
 
+    chat = _chat(session, cell)
     run_mmlu(
         session.mmlu_tasks,
         session.mmlu_chosen,
         stored,
         score,
         lambda key, row: on_row({"key": key, "kind": "doc", "payload": row}),
+        (lambda messages: str(worker.call("render_chat", messages=messages))) if chat else None,
     )
 
 
@@ -120,7 +127,12 @@ def _programs(session: Session, cell: Cell, done: set[str], on_row: Rows) -> Non
     plan = session.prepared.suites.code_syntax
     assert plan is not None
     session.worker(cell.variant).call(
-        "programs", on_row, limit=plan.limit, max_tokens=plan.max_tokens, done=sorted(done)
+        "programs",
+        on_row,
+        limit=plan.limit,
+        max_tokens=plan.max_tokens,
+        done=sorted(done),
+        chat=_chat(session, cell),
     )
 
 
@@ -145,7 +157,9 @@ def _greedy(session: Session, cell: Cell, done: set[str], on_row: Rows) -> None:
     plan = session.prepared.suites.fidelity
     assert plan is not None
     todo = [(prompt.id, prompt.text) for prompt in greedy_prompts(plan.greedy_prompts) if prompt.id not in done]
-    session.worker(cell.variant).call("greedy", on_row, prompts=todo, max_tokens=plan.greedy_tokens)
+    session.worker(cell.variant).call(
+        "greedy", on_row, prompts=todo, max_tokens=plan.greedy_tokens, chat=_chat(session, cell)
+    )
 
 
 RUNNERS: dict[tuple[str, str], Callable[[Session, Cell, set[str], Rows], None]] = {

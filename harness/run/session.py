@@ -104,7 +104,7 @@ class Session:
     @cached_property
     def mmlu_chosen(self) -> dict[str, list[int]]:
         """Question numbers by subject, the same for every variant."""
-        from harness.suites.lm_eval import pick
+        from harness.suites.mmlu import pick
 
         plan, mmlu = self.prepared.suites.mmlu, self.prepared.mmlu
         assert plan is not None and mmlu is not None

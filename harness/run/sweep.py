@@ -12,12 +12,12 @@ from rich.console import Console
 
 from harness import __version__
 from harness.costs import DEMO, SAMPLE_SHARE, ModelSize, cell_s, default_machine, size_of_file
-from harness.errors import CellError
+from harness.errors import CellError, InputError
 from harness.meters import describe, open_meters
 from harness.meters.bandwidth import bandwidth
 from harness.meters.cpus import effective_cpus
 from harness.record import ItemRow
-from harness.run.folder import RunFolder, open_folder
+from harness.run.folder import RunFolder, check_folder, open_folder
 from harness.run.prepare import Prepared, SweepOptions, prepare
 from harness.run.progress import Meter
 from harness.run.quality import run_quality
@@ -52,6 +52,7 @@ def sweep(options: SweepOptions) -> SweepOutcome:
     def say(line: str) -> None:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
+    check_folder(options)
     prepared = prepare(options, lambda what: say(f"preparing {what}"))
     opened = open_folder(options, prepared, datetime.now(UTC))
     try:
@@ -85,6 +86,8 @@ def rebuild_report(run: Path, out: Path | None) -> Path:
 
     store = Store.open(run)
     try:
+        if not any(variant.reference for variant in store.variants()):
+            raise InputError(f"{run}: nothing in it yet, the sweep ended as it began; give the same command again")
         results, series = derive(collect(store))
     finally:
         store.close()
@@ -96,10 +99,16 @@ def rebuild_report(run: Path, out: Path | None) -> Path:
 
 
 def _write(path: Path, text: str) -> None:
-    """Whole or not at all."""
-    beside = path.with_name(f".{path.name}.part")
-    beside.write_text(text, encoding="utf-8")
-    beside.replace(path)
+    """Whole or not at all; a pipe or a terminal is written to, a link followed, and neither is replaced."""
+    path = path.resolve()
+    regular = path.is_file() or not path.exists()
+    beside = path.with_name(f".{path.name}.part") if regular else path
+    try:
+        beside.write_text(text, encoding="utf-8")
+        if regular:
+            beside.replace(path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror}); choose another place with --out") from error
 
 
 def _register(opened: RunFolder, prepared: Prepared) -> None:

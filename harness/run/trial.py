@@ -46,12 +46,18 @@ def warm(backend: Backend, send: Send, prompts: Sequence[Sequence[int]], output_
 
 
 def idle(backend: Backend, send: Send, seconds: float) -> list[dict[str, Any]]:
-    """Energy readings over ``seconds`` with the model loaded and nothing to do; an estimate takes a moment only."""
+    """Energy readings over ``seconds`` with the model loaded and nothing to do; an estimate takes a moment only.
+
+    Readings of a time in which others kept the machine busy carry the reason ``contended``: they are no baseline.
+    """
     import time
 
     from harness.meters.base import idle_window
 
-    meters, _ = _instruments()
+    meters, sampler = _instruments()
     counted = [meter for meter in meters if not meter.method.startswith("estimate")]
     wait_s = seconds if counted else 0.1
-    return [pair for meter in meters for pair in idle_window(meter, wait_s, time.sleep)]
+    before = sampler.read()
+    pairs = [pair for meter in meters for pair in idle_window(meter, wait_s, time.sleep)]
+    busy = "contended" in codes(contention(before, sampler.read(), sampler.n_cpus, threads=1))
+    return [{**pair, "reason": "contended"} if busy and not pair["reason"] else pair for pair in pairs]

@@ -27,12 +27,13 @@ Send = Callable[[Any], None]
 # What the parent may call, and the module beside this one that holds it.
 METHODS: dict[str, str] = {
     "tokenize": "tasks",
-    "loglikelihood": "tasks",
-    "probes": "tasks",
+    "render_chat": "tasks",
+    "loglikelihood": "scoring",
+    "probes": "scoring",
     "continuation": "tasks",
     "programs": "tasks",
-    "kl_reference": "tasks",
-    "kl": "tasks",
+    "kl_reference": "scoring",
+    "kl": "scoring",
     "greedy": "tasks",
     "trial": "trial",
     "warm": "trial",

@@ -5,12 +5,14 @@ Installed, they lie in the package as ``harness/_suites``; in a source checkout,
 
 from __future__ import annotations
 
+import hashlib
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any
 
 from harness.errors import InputError
+from harness.settings import SUITES
 
 
 def suite_file(name: str) -> Traversable:
@@ -36,3 +38,13 @@ def suite_yaml(name: str) -> Any:
     from ruamel.yaml import YAML
 
     return YAML(typ="safe").load(suite_file(f"{name}/suite.yaml").read_text(encoding="utf-8"))
+
+
+def suites_digest() -> str:
+    """sha256 (hex) of every built-in suite's prompts and texts; what only describes them (``.md``) does not count."""
+    digest = hashlib.sha256()
+    for name in SUITES:
+        for file in sorted(suite_file(name).iterdir(), key=lambda file: file.name):
+            if not file.name.endswith(".md"):
+                digest.update(f"{name}/{file.name}\0".encode() + hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()

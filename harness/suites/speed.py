@@ -85,11 +85,11 @@ def _prompt(opening: str, length: int, index: int, seed: int, tokenize: Callable
     order = random.Random(f"speed-text:{seed}").sample(range(len(paragraphs)), len(paragraphs))
     first = order[index % len(order)]
     body = "\n\n".join([*paragraphs[first:], *paragraphs[:first]])
-    tokens = tokenize(f"{opening} were on the list of that day. {body}")
+    tokens = tokenize(f"{opening}{body}")
     if len(tokens) < length:
         kind: Kind = "story" if index % 2 == 0 else "document"
         more = generate(kind, seed * 100_003 + index, length, lambda piece: len(tokenize(piece)), ())
-        tokens = tokenize(f"{opening} were on the list of that day. {body}\n\n{more.text}")
+        tokens = tokenize(f"{opening}{body}\n\n{more.text}")
     if len(tokens) < length:
         raise InputError(f"speed: the tokenizer gave {len(tokens)} tokens where {length} were expected")
     return tuple(tokens[:length])

@@ -67,6 +67,22 @@ def test_order_changes_nothing_to_the_bit(items, random):
     assert [straight[i] for i in order] == shuffled
 
 
+class Leaking(ToyContext):
+    """Logits also depend on how many cells of the cache are in use, as an engine's rounding does."""
+
+    def row(self, index):
+        return super().row(index) + np.float32(0.01) * len(self.cells) * np.arange(self.n_vocab, dtype=np.float32)
+
+
+@given(st.lists(requests, min_size=2, max_size=8), st.randoms(use_true_random=False))
+def test_the_cached_length_leaks_into_no_score_when_items_are_shuffled(items, random):
+    order = list(range(len(items)))
+    random.shuffle(order)
+    straight, _ = run(groups_of(items), len(items), Leaking(n_ctx=40 + 16))
+    shuffled, _ = run(groups_of([items[i] for i in order]), len(items), Leaking(n_ctx=40 + 16))
+    assert [straight[i] for i in order] == shuffled
+
+
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=18), st.data())
 def test_probes_see_only_the_document_before_their_depth(document, data):
     depths = st.integers(0, len(document))

@@ -78,6 +78,7 @@ def test_energy_window_in_millijoules_with_power_beside_it() -> None:
     pair = window(before, meter.read())[0]
     assert (pair["domain"], pair["unit"], pair["range"], pair["power_w"]) == ("gpu:GPU-00-x", "mj", None, 187.0)
     assert pair["after"] - pair["before"] == 30_000  # 30 J: 0.5 J/token over 60 tokens
+    assert pair["power_range_w"] == [187.0, 187.0]
     assert meter.resolution_s == 0.1 and meter.driver == "570.1"
 
 

@@ -145,3 +145,22 @@ class TestFigures:
     def test_failed_requests_spend_no_counted_energy(self) -> None:
         rows = [row(100, nvml(0, 50000), block=0), row(100, nvml(0, 990000), block=1, codes=("error",))]
         assert energy_figures(rows)["energy_j_per_token"].value == pytest.approx(0.5)
+
+    @pytest.mark.parametrize(
+        ("powers", "window", "doubted"),
+        [
+            ([187.0, 187.0], 10.0, True),  # 327 W by the counter
+            ([300.0, 340.0], 10.0, False),
+            ([70.0, 300.0], 10.0, False),  # it was idle at the start
+            ([187.0, 187.0], 1.0, False),  # shorter than what the device averages over
+            (None, 10.0, False),
+        ],
+    )
+    def test_a_counter_that_disagrees_with_the_power_reported_beside_it_is_doubted(
+        self, powers: list[float] | None, window: float, doubted: bool
+    ) -> None:
+        reading = {**nvml(0, round(327_000 * window), window), **({"power_range_w": powers} if powers else {})}
+        figure = energy_figures([row(60, reading)])["energy_j_per_token"]
+        said = figure.conditions.get("disagreement")
+        assert said == ("gpu:GPU-1: its counter says 327 W, the device reports 187 W" if doubted else None)
+        assert figure.value is not None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
 
 import pytest
 from hypothesis import given
@@ -115,9 +117,9 @@ class TestStreamCases:
         assert request.playout_lag_s(rec) == pytest.approx(0.2)
 
     def test_load_is_in_neither_mean_nor_tail(self) -> None:
-        cold = trial(-1, record([(9.6, 1), (9.7, 1)], 2))
+        cold = trial(-1, record([(9.5, 1), (9.6, 1)], 2))
         warm = [trial(b, record([(0.4, 1), (0.5, 1)], 2)) for b in range(9)]
-        assert request.e2e_s(cold.record) == pytest.approx(9.6 + 0.1)
+        assert request.e2e_s(cold.record) == pytest.approx(9.6)  # all ten together: 1.41
         figures = speed_figures([cold, *warm])
         assert figures["e2e_s"].value == pytest.approx(0.5)
         assert figures["e2e_s"].high == pytest.approx(0.5)
@@ -358,6 +360,17 @@ class TestWhichTrialsCount:
         figure = speed_figures(trials)["decode_tps"]
         assert figure.value == pytest.approx(60.0)
         assert figure.reasons == ("contended",) and not figure.ranks
+
+    @pytest.mark.parametrize("source", ["chunks", "tokenizer"])
+    def test_tokens_that_nobody_counted_are_labelled_and_do_not_rank(
+        self, source: Literal["chunks", "tokenizer"]
+    ) -> None:
+        guessed = [trial(b, replace(steady(100), token_source=source)) for b in range(3)]
+        figure = speed_figures(guessed)["decode_tps"]
+        assert figure.value == pytest.approx(100.0)
+        assert figure.reasons == ("approx_tokens",) and not figure.ranks
+        told = [trial(b, replace(steady(100), token_source="usage")) for b in range(3)]
+        assert speed_figures(told)["decode_tps"].ranks
 
     def test_half_contended_is_not_more_than_half(self) -> None:
         trials = [trial(0, steady(100)), trial(1, steady(50, codes=("contended",)))]

@@ -175,3 +175,100 @@ def test_contended_blocks_never_rank() -> None:
 )
 def test_the_deploy_command_carries_the_settings(change: dict[str, Any], wanted: str) -> None:
     assert wanted in command({**SPEC, **change})
+
+
+UNREADABLE = {
+    "domain": "gpu:GPU-1", "method": "nvml", "unit": "mj", "before": None, "after": None, "range": None,
+    "window_s": 1.0, "low_j": None, "high_j": None, "reason": "no_counter",
+}  # fmt: skip
+GUESSED = UNREADABLE | {
+    "domain": "cpu", "method": "estimate:ccf-vcpu", "unit": "j", "before": 0.0, "after": 1.0, "low_j": 0.5,
+    "high_j": 2.0, "reason": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("reading", "reason"), [(UNREADABLE, "no_counter"), (GUESSED, "estimated_energy")])
+def test_energy_that_no_counter_measured_is_on_no_front(reading: dict[str, Any], reason: str) -> None:
+    rows = PartRows(tuple(trial(b, 0.01) | {"energy": [reading]} for b in range(12)), "done", None, False)
+    parts = {("speed", "trials"): rows}
+    results, _ = derive(run(variant("f16", 0.02, 60, replace=parts), variant("q8_0", 0.01, 59, replace=parts)))
+    front = next(front for front in results["fronts"] if front["objectives"][1] == "energy_j_per_token")
+    assert front["members"] == []
+    assert [(entry["name"], reason in entry["reasons"]) for entry in front["left_out"]] == [
+        ("f16", True),
+        ("q8_0", True),
+    ]
+    figure = by_name(results)["q8_0"]["metrics"]["energy_j_per_token"]
+    assert figure["value"] == (None if reason == "no_counter" else pytest.approx(1 / 11))
+
+
+def test_rows_left_by_a_failed_cell_are_shown_and_never_rank() -> None:
+    half = PartRows(tuple(doc(i, True) for i in range(50)), "failed", "the engine's process ended", False)
+    results, _ = derive(run(variant("f16", 0.02, 60), variant("q8_0", 0.01, 0, replace={("mmlu", "docs"): half})))
+    figure = by_name(results)["q8_0"]["metrics"]["mmlu_acc"]
+    assert (figure["value"], "cell_failed" in figure["reasons"]) == (1.0, True)
+    front = next(front for front in results["fronts"] if front["objectives"] == ["mmlu_acc", "decode_tps"])
+    assert "q8_0" not in front["members"]
+    assert by_name(results)["q8_0"]["metrics"]["decode_tps"]["reasons"] == []
+
+
+def test_a_speculative_text_that_leaves_the_references_at_token_57_is_reported_and_not_assumed_equal() -> None:
+    def text(tokens: list[int]) -> dict[tuple[str, str], PartRows]:
+        row = {"prompt": "p", "tokens": tokens, "margins": [0.1] * 200, "finish_reason": "length"}
+        return {("fidelity", "greedy"): PartRows((row,), "done", None, False)}
+
+    theirs = list(range(200))
+    results, _ = derive(
+        run(
+            variant("f16", 0.02, 60, replace=text(theirs)),
+            variant("f16+lookup", 0.015, 60, shared=True, replace=text([*theirs[:57], *[-1] * 143])),
+        )
+    )
+    figure = by_name(results)["f16+lookup"]["metrics"]["greedy_agree_tokens"]
+    assert (figure["value"], figure["conditions"]["identical"]) == (57.0, 0)
+    assert (
+        "shared_scoring" not in figure["reasons"]
+        and by_name(results)["f16"]["metrics"]["greedy_agree_tokens"]["value"] == 200
+    )
+
+
+def test_layers_left_on_the_cpu_and_a_doubted_counter_are_notes_of_the_run() -> None:
+    placed = INFO | {"n_layers": 30, "placement": {"gpu_layers_asked": 999, "gpu_layers": 0}}
+    load = {"load_s": 1.0, "peak_rss_bytes": 1, "rss_bytes": 1, "info": placed, "idle": []}
+    reading = UNREADABLE | {
+        "before": 0, "after": 3_270_000, "window_s": 10.0, "power_range_w": [187.0, 187.0], "reason": None,
+    }  # fmt: skip
+    parts = {
+        ("engine", "load"): PartRows((load,), "done", None, False),
+        ("speed", "trials"): PartRows(
+            tuple(trial(b, 0.01) | {"energy": [reading]} for b in range(3)), "done", None, False
+        ),
+    }
+    results, _ = derive(
+        run(variant("f16", 0.02, 60), variant("q8_0", 0.01, 59, replace=parts), warnings=["64 threads"])
+    )
+    assert results["conditions"]["notes"] == [
+        {"code": "note", "text": "64 threads"},
+        {"code": "energy", "text": "q8_0: gpu:GPU-1: its counter says 327 W, the device reports 187 W"},
+        {"code": "placement", "text": "q8_0: 0 of 30 layers are on a GPU"},
+    ]
+
+
+def test_an_idle_baseline_of_a_busy_time_gives_no_net_energy() -> None:
+    counted = UNREADABLE | {"before": 0, "after": 30_000, "reason": None}
+    load = {
+        "load_s": 1.0, "peak_rss_bytes": 1, "rss_bytes": 1, "info": INFO, "idle": [counted | {"reason": "contended"}],
+    }  # fmt: skip
+    parts = {
+        ("engine", "load"): PartRows((load,), "done", None, False),
+        ("speed", "trials"): PartRows(
+            tuple(trial(b, 0.01) | {"energy": [counted]} for b in range(3)), "done", None, False
+        ),
+    }
+    results, _ = derive(run(variant("f16", 0.02, 60, replace=parts)))
+    figures = results["variants"][0]["metrics"]
+    assert figures["energy_j_per_token"]["value"] == pytest.approx(30 / 11)
+    assert (figures["energy_net_j_per_token"]["value"], figures["energy_net_j_per_token"]["reasons"]) == (
+        None,
+        ["contended"],
+    )

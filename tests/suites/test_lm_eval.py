@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from harness.errors import InputError
+from harness.errors import CellError, InputError
 from harness.suites.data import suite_file
-from harness.suites.lm_eval import MmluData, build_mmlu, find_mmlu, load_mmlu, pick, run_mmlu
+from harness.suites.lm_eval import build_mmlu, run_mmlu
+from harness.suites.mmlu import MmluData, find_mmlu, load_mmlu, pick
 
 SUBJECTS = 57
 
@@ -76,7 +77,8 @@ def test_prompts_and_metric_are_lm_evals_own(sample: dict[str, Any]) -> None:
 def test_continuation_form_scores_the_choices_themselves(sample: dict[str, Any]) -> None:
     seen: list[tuple[str, str]] = []
     tasks = build_mmlu(sample, "continuation", 0)
-    run_mmlu(tasks, {"world_religions": [1]}, {}, scorer(lambda *_: -1.0, seen), lambda *_: None)
+    score = scorer(lambda _, option: -float(sum(map(ord, option))), seen)
+    run_mmlu(tasks, {"world_religions": [1]}, {}, score, lambda *_: None)
     question = sample["world_religions"]["test"][1]
     assert [option for _, option in seen] == [f" {choice}" for choice in question["choices"]]
     assert seen[0][0].endswith(f"Question: {question['question']}\nAnswer:")
@@ -112,6 +114,28 @@ def test_a_nonfinite_option_makes_the_item_invalid(sample: dict[str, Any]) -> No
     row = rows["anatomy/00000"]
     assert (row["pred"], row["correct"], row["finite"]) == (None, None, False)
     assert row["logprobs"] == [None] * 4
+
+
+def test_an_engine_that_scores_every_option_alike_is_refused_and_nothing_is_stored(sample: dict[str, Any]) -> None:
+    """Taken for answers, its ties would land on chance: the first option wins each."""
+    stored: dict[str, Any] = {}
+    with pytest.raises(CellError, match="all options of 3 questions score exactly the same, of anatomy/00000 first"):
+        run_mmlu(
+            build_mmlu(sample, "letters", 0), {"anatomy": [0, 1, 2]}, {}, scorer(lambda *_: 0.0, []), stored.__setitem__
+        )
+    assert stored == {}
+
+
+def test_an_option_without_a_score_is_an_error_and_neither_zero_nor_minus_infinity(sample: dict[str, Any]) -> None:
+    stored: dict[str, Any] = {}
+
+    def drops_one(pairs: Sequence[tuple[str, str]], on_result: Callable[[int, Mapping[str, Any]], None]) -> None:
+        for index in range(len(pairs) - 1):
+            on_result(index, {"logprob": -1.0 - index, "is_greedy": False, "n_tokens": 1, "finite": True})
+
+    with pytest.raises(KeyError, match="anatomy/00001"):
+        run_mmlu(build_mmlu(sample, "letters", 0), {"anatomy": [0, 1]}, {}, drops_one, stored.__setitem__)
+    assert set(stored) == {"anatomy/00000"}
 
 
 def test_pick_is_balanced_seeded_and_nested() -> None:

@@ -30,6 +30,7 @@ GGML_TYPES: dict[int, tuple[str, int, int]] = {
 BLOCKS = {name: (block, size) for name, block, size in GGML_TYPES.values()}
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
+_MAX_NESTING = 4
 _KEPT_ARRAY = 4096  # longer arrays (the vocabulary) are skipped
 
 
@@ -90,24 +91,26 @@ class _Reader:
         self.at += n
         return raw.decode("utf-8", errors="replace")
 
-    def value(self, kind: int) -> Any:
+    def value(self, kind: int, depth: int = 0) -> Any:
         if kind == _STRING:
             return self.text()
         if kind == _ARRAY:
+            if depth >= _MAX_NESTING:
+                raise ValueError(f"arrays nested deeper than {_MAX_NESTING} at byte {self.at}")
             inner, n = self.take("I"), self.take("Q")
             if n > len(self.data) - self.at:
                 raise ValueError(f"an array of {n} values at byte {self.at}")
-            return self.array(inner, n)
+            return self.array(inner, n, depth + 1)
         if kind not in _SCALARS:
             raise ValueError(f"unknown value type {kind} at byte {self.at}")
         return self.take(_SCALARS[kind])
 
-    def array(self, inner: int, n: int) -> Any:
+    def array(self, inner: int, n: int, depth: int) -> Any:
         if inner in _SCALARS:
             start = self.at
             self.at += n * struct.calcsize("<" + _SCALARS[inner])
             return struct.unpack_from(f"<{n}{_SCALARS[inner]}", self.data, start) if n <= _KEPT_ARRAY else None
-        values = [self.value(inner) for _ in range(n)]
+        values = [self.value(inner, depth) for _ in range(n)]
         return tuple(values) if n <= _KEPT_ARRAY else None
 
 
@@ -117,7 +120,7 @@ def _tensors(reader: _Reader, n: int) -> list[tuple[Tensor, int]]:
     for _ in range(n):
         name, n_dims = reader.text(), reader.take("I")
         if n_dims > 8:
-            raise ValueError(f"tensor {name!r} with {n_dims} dimensions")
+            raise ValueError(f"tensor {name[:60]!r} with {n_dims} dimensions")
         dims = [reader.take("Q") for _ in range(n_dims)]
         found.append((name, prod(dims), reader.take("I"), reader.take("Q")))
     offsets = sorted(offset for *_, offset in found)
@@ -128,6 +131,14 @@ def _tensors(reader: _Reader, n: int) -> list[tuple[Tensor, int]]:
         n_bytes = elements // block * size if block else following.get(offset, offset) - offset
         out.append((Tensor(name, kind, elements, n_bytes), offset))
     return out
+
+
+def _count(metadata: dict[str, Any], key: str, default: int) -> int:
+    """A positive whole number; 0 and an absent key mean the default."""
+    value = metadata.get(key, default)
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{key} is no count")
+    return value or default
 
 
 def _parse(data: mmap.mmap) -> tuple[Header, int]:
@@ -145,7 +156,7 @@ def _parse(data: mmap.mmap) -> tuple[Header, int]:
         key = reader.text()
         metadata[key] = reader.value(reader.take("I"))
     placed = _tensors(reader, n_tensors)
-    align = int(metadata.get("general.alignment", 32)) or 32
+    align = _count(metadata, "general.alignment", 32)
     start = -(-reader.at // align) * align
     end = max((start + offset + tensor.n_bytes for tensor, offset in placed), default=start)
     return Header(metadata, tuple(tensor for tensor, _ in placed)), end
@@ -168,16 +179,16 @@ def read_header(path: str | Path) -> Header:
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             try:
                 header, needed = _parse(data)
+                parts = _count(header.metadata, "split.count", 1)
             except (ValueError, struct.error, OverflowError, MemoryError) as error:
                 raise InputError(
                     f"{path}: damaged GGUF header ({error}); expected a whole GGUF file; fetch it again"
                 ) from error
     if size < needed:
         raise InputError(f"{path}: {size} bytes; its header needs {needed}; the file is cut short: fetch it again")
-    if int(header.metadata.get("split.count", 1) or 1) > 1:
+    if parts > 1:
         raise InputError(
-            f"{path}: one part of {header.metadata['split.count']}; "
-            "expected a single file; join them with llama-gguf-split --merge"
+            f"{path}: one part of {parts}; expected a single file; join them with llama-gguf-split --merge"
         )
     if not header.tensors:
         raise InputError(f"{path}: no tensors; expected model weights; give a whole model")

@@ -1,0 +1,147 @@
+"""What a worker scores for the suites: log-likelihoods and logits, as raw rows. Derives no figure, stamps no time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from harness.backends.base import Backend, ScoreRequest, ScoreResult
+from harness.run.tasks import row_of
+from harness.suites.encoding import encode_pair
+
+if TYPE_CHECKING:
+    from harness.suites.long_context import Probe
+
+Send = Callable[[Any], None]
+
+
+def loglikelihood(backend: Backend, send: Send, pairs: Sequence[tuple[str, str]], chat: bool = False) -> int:
+    """Score text pairs; rows are ``(index, {"logprob", "is_greedy", "n_tokens", "finite"})``. Returns tokens scored.
+
+    With ``chat`` the texts hold a rendered template, whose marks are read as special tokens.
+    """
+    info_bos = backend.tokenize("", bos=True)
+    prefix = info_bos[0] if info_bos else backend.tokenize("\n")[0]
+
+    def tokenize(text: str) -> list[int]:
+        return backend.tokenize(text, special=chat, bos=True)
+
+    requests = []
+    for context, continuation in pairs:
+        head, tail = encode_pair(tokenize, context, continuation, prefix)
+        requests.append(ScoreRequest(tuple(head), tuple(tail)))
+
+    def on_result(index: int, result: ScoreResult) -> None:
+        send((index, _scored(result)))
+
+    backend.score(requests, on_result)
+    return sum(len(request.continuation) for request in requests)
+
+
+def _scored(result: ScoreResult) -> dict[str, Any]:
+    return {
+        "logprob": result.logprob if result.finite else None,
+        "is_greedy": result.is_greedy,
+        "n_tokens": result.n_tokens,
+        "finite": result.finite,
+    }
+
+
+def kl_reference(backend: Backend, send: Send, tokens: Sequence[int], path: str) -> int:
+    """Write the reference's logits over a text to a .npy file: float32, (positions, vocabulary). Returns positions."""
+    out: np.memmap[Any, Any] | None = None
+    for start, chunk in backend.logits(tokens):
+        if out is None:
+            out = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(len(tokens), chunk.shape[1]))
+        out[start : start + len(chunk)] = chunk
+    if out is None:
+        raise RuntimeError("no logits came back")
+    out.flush()
+    return len(tokens)
+
+
+def kl(
+    backend: Backend, send: Send, tokens: Sequence[int], path: str, done: Sequence[str] = (), batch: int | None = None
+) -> int:
+    """Compare this variant's logits with the reference's, chunk by chunk. Rows of kind ``kl``. Returns positions."""
+    from harness.suites.fidelity import kl_payload, kl_rows
+
+    reference = np.load(path, mmap_mode="r")
+    for start, chunk in backend.logits(tokens, batch=batch):
+        key = f"{start:06d}"
+        if key not in done:
+            rows = kl_rows(np.asarray(reference[start : start + len(chunk)]), chunk)
+            send(row_of(key, "kl", kl_payload(start, rows)))
+    return len(tokens)
+
+
+def probes(
+    backend: Backend,
+    send: Send,
+    kind: str,
+    seed: int,
+    depths: Sequence[int],
+    per_depth: int,
+    done: Sequence[str] = (),
+) -> int:
+    """Score the forced choices of one long text at each depth; the text is evaluated once. Returns probes scored."""
+    from harness.suites.long_context import generate
+
+    def plain(text: str) -> list[int]:
+        return backend.tokenize(text)
+
+    ledger = max(1, per_depth // 3)  # each ledger fact is asked in two wordings
+    other = max(1, (per_depth - 2 * ledger) // 2)
+    text = generate(
+        kind,  # type: ignore[arg-type]
+        seed,
+        max(depths),
+        lambda piece: len(plain(piece)),
+        depths,
+        ledger=ledger,
+        multikey=other,
+        tracking=other,
+    )
+    document: list[int] = backend.tokenize("", bos=True)
+    ends: dict[int, int] = {}
+    for (depth, _), segment in zip(text.cuts, text.segments(), strict=False):
+        document += plain(segment)
+        ends[depth] = len(document)
+    asked = [probe for depth, _ in text.cuts for probe in text.probes[depth] if probe.id not in done]
+    requests: list[tuple[int, ScoreRequest]] = []
+    owners: list[tuple[int, int]] = []
+    for number, probe in enumerate(asked):
+        for option, words in enumerate(probe.options):
+            head, tail = encode_pair(plain, probe.stem, words)
+            requests.append((ends[probe.depth], ScoreRequest(tuple(head), tuple(tail))))
+            owners.append((number, option))
+    found: dict[int, dict[int, ScoreResult]] = {}
+
+    def on_result(index: int, result: ScoreResult) -> None:
+        number, option = owners[index]
+        options = found.setdefault(number, {})
+        options[option] = result
+        if len(options) == len(asked[number].options):
+            send(_probe_row(text.id, asked[number], ends[asked[number].depth], options))
+
+    if requests:
+        backend.score_at_depths(document[: max(depth for depth, _ in requests)], requests, on_result)
+    return len(asked)
+
+
+def _probe_row(text: str, probe: Probe, tokens_before: int, options: Mapping[int, ScoreResult]) -> dict[str, Any]:
+    ordered = [options[index] for index in range(len(probe.options))]
+    payload = {
+        "text": text,
+        "depth": probe.depth,
+        "tokens_before": tokens_before,
+        "family": probe.family,
+        "fact": probe.fact,
+        "asked": probe.asked,
+        "gold": probe.gold,
+        "logprobs": [option.logprob if option.finite else None for option in ordered],
+        "finite": all(option.finite for option in ordered),
+    }
+    return row_of(probe.id, "probe", payload)

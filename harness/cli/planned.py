@@ -145,11 +145,14 @@ def render(answer: dict[str, Any]) -> None:
 
 
 def _print_whole(console: Console, table: Table) -> None:
-    """Print a table without cutting its figures: wider than the terminal, if need be."""
+    """Print a table without cutting or breaking its figures: wider than the terminal, if need be."""
+    from rich.console import Console
     from rich.measure import Measurement
 
-    needed = Measurement.get(console, console.options.update(width=10_000), table).minimum
-    console.print(table, width=max(console.width, needed), crop=False, soft_wrap=True)
+    for column in table.columns:
+        column.min_width = max((len(str(cell)) for cell in column.cells), default=0)
+    needed = Measurement.get(console, console.options.update(max_width=10_000), table).minimum
+    Console(width=max(console.width, needed), highlight=False).print(table)
 
 
 def _sum(values: list[float | None]) -> float | None:

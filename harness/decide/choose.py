@@ -156,7 +156,28 @@ def _sentences(
     if close:
         verb = "s overlap" if len(close) == 1 else "s overlap with theirs"
         text.append(f"Its lead over {_names(close)} is not certain: the interval{verb}.")
-    return text + _too_wide(candidates, ref, wish)
+    return text + (_too_wide(candidates, ref, wish) or _near(chosen, candidates, wish))
+
+
+def _near(chosen: _Candidate, candidates: Sequence[_Candidate], wish: Wish) -> list[str]:
+    """The best variant that would have won if its intervals were narrower: what would change the verdict."""
+    open_ = [
+        c
+        for c in candidates
+        if c.variant["status"] != "failed"
+        and c.objective.value is not None
+        and {t.outcome for t in c.tests} in ({"unshown"}, {"unshown", "met"})
+        and (c.value > chosen.value if wish.maximize else c.value < chosen.value)
+        and not _within_tolerance(c.value, chosen.value, wish.objective)
+    ]
+    if not open_:
+        return []
+    best = (max if wish.maximize else min)(open_, key=lambda c: c.value)
+    why = "; ".join(t.phrase for t in best.tests if t.outcome == "unshown")
+    return [
+        f"More data could make it {best.name} ({shown(best.variant, wish.objective)}): {why}; "
+        "a larger preset narrows the interval."
+    ]
 
 
 def _verdict(chosen: _Candidate, ref: Variant | None, wish: Wish) -> str:

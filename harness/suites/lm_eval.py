@@ -7,7 +7,6 @@ Documents already scored are answered from the rows of an earlier attempt.
 from __future__ import annotations
 
 import logging
-import os
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -21,8 +20,6 @@ Score = Callable[[Sequence[Pair], Callable[[int, Scored], None]], None]
 
 
 WORST = -1e30  # finite, since lm-eval takes a softmax over the options
-# lm-eval draws a bar of its own for every task; read when tqdm is first imported.
-os.environ.setdefault("TQDM_DISABLE", "1")
 
 
 def build_mmlu(parts: Mapping[str, Any], form: str, shots: int) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from harness.errors import InputError
 from harness.suites.data import suite_file
 
 _logger = logging.getLogger(__name__)
+# datasets and lm-eval draw bars of their own, one for every task; read when tqdm is first imported.
+os.environ.setdefault("TQDM_DISABLE", "1")
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,7 +171,14 @@ class TestThreeWishes:
         choice = choose(results, make_wish(["top1_agreement>=97%"]))
         assert choice.name == "f16"
         assert dict(choice.losers)["q8_0"] == "its top-1 agreement of 97.1 ± 0.6% may be 96.5%, so ≥ 97% is not shown"
-        assert choice.reason == "Deploy f16, the reference: 93 ± 2 decode tokens/s, the best of those that qualify."
+        assert choice.reason == (
+            "Deploy f16, the reference: 93 ± 2 decode tokens/s, the best of those that qualify. "
+            "More data could make it q8_0 (128 ± 3 decode tokens/s): its top-1 agreement of 97.1 ± 0.6% may be 96.5%, "
+            "so ≥ 97% is not shown; a larger preset narrows the interval."
+        )
+
+    def test_a_variant_that_misses_for_certain_is_no_near_miss(self) -> None:
+        assert "More data" not in choose(typical(), make_wish(["top1_agreement>=99%"])).reason
 
     def test_nobody(self) -> None:
         choice = choose(typical(), make_wish(["ttft_s<=100ms"]))

@@ -7,6 +7,7 @@
     │   └── WorkerDied      exit 1: the process of a variant ended (crash, out of memory, hang)
     └── NoVariantQualifies  exit 3: `choose` found none
 
+An OSError that no one could say more about (a name that is too long, a full disk) ends in one line and exit 2 as well.
 Anything else that is raised is a bug and keeps its traceback.
 """
 

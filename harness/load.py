@@ -192,7 +192,10 @@ def _resolve_paths(config: Config, folder: Path) -> Config:
             there = path.is_file() if expected == "file" else path.is_dir()
         except (OSError, ValueError, RuntimeError) as error:
             # Too long, a loop of links, a null character, half a surrogate, the home of a user that is not there.
-            findings.append(Finding(place, f"{given!r} is no usable path ({error}); expected a {expected}; correct it"))
+            reason = error.strerror if isinstance(error, OSError) else error
+            findings.append(
+                Finding(place, f"{given!r} is no usable path ({reason}); expected a {expected}; correct it")
+            )
             return given
         if not there:
             findings.append(Finding(place, f"no such {expected}: {path}; paths are relative to this file; correct it"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -143,8 +144,10 @@ class Store:
         if not path.is_file():
             raise InputError(f"{path}: no run here; expected a folder written by 'python -m harness sweep'")
         with _explained(path):
-            # As a URI, in which spaces and signs such as % and ? are written otherwise.
-            db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)
+            # As a URI, in which signs such as % and ? are escaped. Reading needs a log beside the file, unless the file
+            # is said not to change; in a folder that cannot be written, it cannot.
+            mode = "rw" if os.access(path.parent, os.W_OK) and os.access(path, os.W_OK) else "ro&immutable=1"
+            db = sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True)
         store = cls(db, path)
         store._check()
         return store

@@ -473,6 +473,107 @@ def test_doctor_shows_every_check_with_its_remedy(monkeypatch):
     assert json.loads(run("doctor", "--json").stdout) == doctor.as_dicts(checks)
 
 
+# --- what hostile and clumsy users give
+
+
+@pytest.mark.parametrize(
+    "args",
+    [("sweep", "--out", ""), ("report", "r", "--out", ""), ("export", "r", "--format", "csv", "--out", "")],
+    ids=" ".join,
+)
+def test_an_empty_path_is_not_the_current_folder(tmp_path, sweeps, args):
+    make_run(tmp_path / "r")
+    done = run(*args)
+    assert (done.exit_code, done.stdout, sweeps.options) == (2, "", [])
+    assert "empty" in done.stderr
+
+
+@pytest.mark.parametrize("args", [("choose", ""), ("choose", "r", "--maximize", ""), ("choose", "r", "--minimize", "")])
+def test_an_empty_name_is_no_name(tmp_path, args):
+    make_run(tmp_path / "r")
+    done = run(*args)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["run.sqlite", "results.json"])
+@pytest.mark.parametrize("verb", [("report", "r1"), ("export", "r1", "--format", "csv")], ids=" ".join)
+def test_no_output_replaces_a_runs_data(stored, sweeps, verb, name, tmp_path):
+    (tmp_path / "link").symlink_to(stored / name)
+    before = (stored / "run.sqlite").read_bytes()
+    for target in (str(stored / name), "link"):
+        done = run(*verb, "--out", target)
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert "would replace a run's data" in done.stderr
+    assert (stored / "run.sqlite").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("report", "x" * 5000),
+        ("choose", "x" * 5000),
+        ("export", "r1", "--format", "csv", "--out", "x" * 300),
+        ("models", "path", "x" * 5000),
+        ("init", "x" * 300),
+    ],
+    ids=lambda args: args[0],
+)
+def test_a_name_that_is_too_long_is_one_line(stored, args):
+    done = run(*args)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert "too long" in done.stderr
+
+
+def test_messages_hold_no_terminal_commands():
+    assert "\x1b" not in run("choose", "\x1b[31mred").stderr
+
+
+@pytest.mark.parametrize(
+    "results",
+    [
+        '{"variants": [1]}',
+        '{"variants": [{"name": "a"}]}',
+        '{"variants": [], "suites": []}',
+        '{"variants": [{"name": "a", "reference": true, "status": "ok", "settings": {}, "metrics": {"x": 1}}]}',
+        "[" * 100_000,
+    ],
+    ids=lambda text: text[:30],
+)
+def test_results_of_another_shape_are_refused(tmp_path, results):
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / "results.json").write_text(results)
+    done = run("choose", "r")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert "harness report r" in done.stderr
+
+
+def test_a_share_that_was_meant_as_a_percentage_is_refused(tmp_path):
+    make_run(tmp_path / "r")
+    for option in (("--max-loss", "top1_agreement=5"), ("--require", "top1_agreement>=95")):
+        done = run("choose", "r", "--maximize", "decode_tps", *option)
+        assert done.exit_code == 2
+        assert "% for a percentage" in done.stderr
+
+
+@pytest.mark.parametrize("length", ["x", "-5"])
+def test_plan_of_a_model_with_a_strange_header_still_answers(write_config, tmp_path, length):
+    shape = {"block_count": 3, "attention.head_count": 4, "embedding_length": 32, "attention.key_length": length}
+    tiny_gguf(tmp_path / "m.gguf", {"general.architecture": "llama", **{f"llama.{k}": v for k, v in shape.items()}})
+    text = "version: 1\nmodel: m.gguf\nreference: f16\nmatrix: {weights: [f16]}\n"
+    (row,) = json.loads(run("plan", str(write_config(text)), "--json").stdout)["variants"]
+    assert row["memory_bytes"] > 0
+
+
+def test_a_narrow_terminal_cuts_no_figure(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    shown = run("plan", STARTER, "--preset", "smoke").stdout
+    assert "…" not in shown
+    assert re.search(r"^q8_0\+draft .* s +\d+ MB +\d+ MB$", shown, re.M)
+
+
 # --- the process
 
 
@@ -506,3 +607,18 @@ def test_help_imports_no_heavy_library(tmp_path):
     assert not {"numpy", "pandas", "pydantic", "ruamel", "rich", "plotly", "lm_eval", "torch", "llama_cpp"} & set(
         loaded
     )
+
+
+def test_a_locale_without_our_signs_and_a_reader_that_leaves_end_no_process_in_a_traceback(tmp_path):
+    make_run(tmp_path / "r")
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "ascii"}
+    command = [sys.executable, "-m", "harness", "choose", "r"]
+    done = subprocess.run(command, capture_output=True, check=False, cwd=tmp_path, env=env)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"top-1 agreement ? 95%" in done.stdout
+    read, write = os.pipe()
+    os.close(read)
+    gone = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, check=False, cwd=tmp_path, env=env)
+    os.close(write)
+    assert gone.returncode in (0, 1)
+    assert b"Traceback" not in gone.stderr

@@ -253,3 +253,54 @@ def test_the_starter_file_is_the_nine_default_variants():
         *("f16", "q8_0", "q4_0", "q4_k_m", "q2_k"),
         *("f16+lookup", "q8_0+lookup", "f16+draft", "q8_0+draft"),
     ]
+
+
+@pytest.mark.parametrize("value", ['"a\\0.gguf"', "'~no-such-user/a.gguf'", "a" * 5000 + ".gguf"], ids=str.__len__)
+def test_a_path_that_no_system_takes_is_a_finding(write_config, value):
+    text = GOOD.replace("demo", value) + f"speculate: {{d: {{kind: draft_model, model: {value}}}}}\n"
+    found = message(write_config(text)).splitlines()
+    assert [line.split(": ")[1] for line in found] == ["model", "speculate.d.model"]
+    assert all("is no usable path" in line for line in found)
+
+
+def test_half_a_surrogate_in_a_path_is_a_finding(write_config):
+    assert ":2: model: 'a\\ud800.gguf' is no usable path" in message(
+        write_config(GOOD.replace("demo", '"a\\ud800.gguf"'))
+    )
+
+
+@pytest.mark.parametrize("escape", ["\\U00110000", "\\UFFFFFFFF"])
+def test_an_escape_that_is_no_character_is_refused_on_its_line(escape):
+    with pytest.raises(Refused, match="no character") as caught:
+        read(f'a: 1\nb: "{escape}"\n')
+    assert caught.value.line in (1, 2)
+
+
+def test_a_control_character_is_refused_on_its_line():
+    with pytest.raises(Refused, match="a control character") as caught:
+        read("a: 1\nb: 2\nc: \x07\n")
+    assert caught.value.line == 3
+
+
+@pytest.mark.parametrize(("version", "shown"), [("1.0", "1.0"), ("true", "true"), ("'1'", "'1'")])
+def test_only_the_number_1_is_version_1(write_config, version, shown):
+    found = message(write_config(GOOD.replace("version: 1", f"version: {version}")))
+    assert found.endswith(f":1: version: found {shown}; expected 1")
+
+
+def test_a_sweep_of_no_suite_is_refused(write_config):
+    assert ":6: suites: no suite; expected at least one" in message(write_config(GOOD + "suites: {}\n"))
+
+
+def test_findings_stay_one_line_each_and_obey_no_terminal(write_config):
+    text = GOOD + '"a\\nb\\e[31m": 1\nsettings: {kv: ' + "x" * 5000 + "}\n"
+    found = message(write_config(text)).splitlines()
+    assert len(found) == 2
+    assert "a\\nb\\x1b[31m: unknown key" in found[0]
+    assert len(found[1]) < 1300 and "known: " in found[1]
+
+
+def test_what_a_speculation_may_be_called_is_said(write_config):
+    found = message(write_config(GOOD + "speculate: {Draft: {kind: prompt_lookup}}\n"))
+    assert "found 'Draft'; expected lower-case letters" in found
+    assert "found text 'x'; expected a map" in message(write_config(GOOD + "speculate: {d: x}\n"))

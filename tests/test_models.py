@@ -246,3 +246,16 @@ def test_registry_that_is_damaged_is_named(cache):
     (cache / "models" / "added.json").write_text(json.dumps([1]))
     with pytest.raises(InputError, match="not a JSON object"):
         models.listing()
+
+
+@pytest.mark.parametrize("given", ["~no-such-user/cache", "x" * 300])
+def test_a_cache_folder_that_no_system_takes_is_named(monkeypatch, tmp_path, given):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HARNESS_CACHE", given)
+    with pytest.raises(InputError, match="set HARNESS_CACHE elsewhere"):
+        models.cache_dir()
+
+
+def test_a_model_in_the_home_of_nobody_is_no_file():
+    with pytest.raises(InputError, match=r"no file '~no-such-user/a\.gguf'"):
+        models.find("~no-such-user/a.gguf")

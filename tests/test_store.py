@@ -134,3 +134,58 @@ def test_dumps_is_strict() -> None:
     assert dumps({"b": "ä", "a": None}) == '{"a":null,"b":"ä"}'
     with pytest.raises(ValueError, match="JSON compliant"):
         dumps(float("inf"))
+
+
+def test_a_run_in_a_folder_of_any_name_is_opened(tmp_path: Path) -> None:
+    path = tmp_path / "ü n%41 q?mode=ro#x" / "run.sqlite"
+    made = Store.create(path)
+    made.put("k", 1)
+    made.close()
+    again = Store.open(path)
+    assert again.get("k") == 1
+    again.close()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "DROP TABLE items",
+        "UPDATE items SET payload = '{'",
+        "UPDATE items SET payload = CAST(x'7bff' AS TEXT)",
+    ],
+)
+def test_a_damaged_run_is_told_in_one_line(store: Store, damage: str) -> None:
+    store.add_item(ItemRow("c1", "k", "doc", {"x": 1}))
+    store.close()
+    with sqlite3.connect(store.path) as db:
+        db.execute(damage)
+    db.close()
+    again = Store.open(store.path)
+    with pytest.raises(InputError, match=r"run\.sqlite: cannot be used \(") as caught:
+        again.items("c1")
+    assert "\n" not in str(caught.value)
+    again.close()
+
+
+def test_a_file_that_is_no_database_is_not_taken_for_a_run_to_go_on_with(tmp_path: Path) -> None:
+    (tmp_path / "run.sqlite").write_bytes(b"not a database at all, but long enough to be read as one" * 40)
+    with pytest.raises(InputError, match="cannot be used"):
+        Store.create(tmp_path / "run.sqlite")
+
+
+def test_an_archived_run_is_read_where_nothing_can_be_written(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.close()
+    before = {path.name for path in store.path.parent.iterdir()}
+    monkeypatch.setattr("harness.store.os.access", lambda path, mode: False)
+    again = Store.open(store.path)
+    assert [cell.cell_id for cell in again.cells()] == ["c1"]
+    assert {path.name for path in store.path.parent.iterdir()} == before
+    with pytest.raises(InputError, match="cannot be used"):
+        again.put("k", 1)
+    again.close()
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match=r"cannot be written .* --out"):
+        RunLock(tmp_path / "file" / "run")

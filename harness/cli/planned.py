@@ -150,9 +150,10 @@ def _print_whole(console: Console, table: Table) -> None:
     from rich.measure import Measurement
 
     for column in table.columns:
-        column.min_width = max((len(str(cell)) for cell in column.cells), default=0)
+        # Only a title may be broken, between its words.
+        column.min_width = max(map(len, [*str(column.header).split(), *map(str, column.cells)]))
     needed = Measurement.get(console, console.options.update(max_width=10_000), table).minimum
-    Console(width=max(console.width, needed), highlight=False).print(table)
+    Console(width=max(console.width, needed), highlight=False).print(table, crop=False)
 
 
 def _sum(values: list[float | None]) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -92,7 +93,8 @@ def rebuild_report(run: Path, out: Path | None) -> Path:
     finally:
         store.close()
     folder = store.path.parent
-    _write(folder / "results.json", dumps(results))
+    if out is None or os.access(folder, os.W_OK):  # of an archived run, only the page that is asked for
+        _write(folder / "results.json", dumps(results))
     page = out if out is not None else folder / "report.html"
     _write(page, render(results, series))
     return page

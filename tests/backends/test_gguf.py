@@ -118,3 +118,22 @@ def test_size_estimate_is_above_what_the_weights_need(gguf_file):
     header = read_header(gguf_file(tensors=(("blk.0.ffn_up.weight", (1024, 1024), 0),)))
     assert estimate_bytes(header, "f16") >= 1024 * 1024 * 2
     assert estimate_bytes(header, "f16") > estimate_bytes(header, "q8_0") > estimate_bytes(header, "q4_0")
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [{"split.count": "abc"}, {"general.alignment": "x"}],
+    ids=str,
+)
+def test_counts_that_are_none_are_damage(gguf_file, metadata):
+    with pytest.raises(InputError, match="damaged GGUF header"):
+        read_header(gguf_file(metadata=metadata))
+
+
+def test_arrays_in_arrays_without_end_are_refused(tmp_path):
+    key = b"general.x"
+    out = b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + struct.pack("<Q", len(key)) + key + struct.pack("<I", 9)
+    path = tmp_path / "deep.gguf"
+    path.write_bytes(out + struct.pack("<IQ", 9, 1) * 5000)
+    with pytest.raises(InputError, match="arrays nested deeper than 4"):
+        read_header(path)

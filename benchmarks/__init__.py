@@ -1,0 +1,1 @@
+"""Comparisons with peers, run alternately in one process: ``python -m benchmarks.NAME``."""

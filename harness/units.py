@@ -29,6 +29,10 @@ _BYTES = {
 _NUMBER = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(.*?)\s*$")
 
 
+# Relative width below which an interval is noise of floating-point arithmetic.
+NOISE = 1e-6
+
+
 def si(value: float, unit: str) -> str:
     """A number with an SI prefix and three significant digits.
 
@@ -81,15 +85,28 @@ def plus_minus(value: float, low: float | None, high: float | None) -> tuple[str
     >>> plus_minus(128.37, 125.2, 131.5), plus_minus(10.0, 9.0, 14.0), plus_minus(128.37, None, None)
     (('128', '± 3'), ('10', '(9 to 14)'), ('128', ''))
     """
-    if low is None or high is None or not low <= value <= high or high == low:
+    # A width that is rounding noise of the arithmetic is no interval.
+    if low is None or high is None or not low <= value <= high or high - low <= NOISE * abs(value):
         return significant(value), ""
     below, above = value - low, high - value
     half = max(below, above)
-    # More digits than the interval supports mislead; fewer than one significant digit of the value say nothing.
+    # More digits than the interval supports mislead.
     places = min(decimals(half), 12)
     if min(below, above) * 1.5 < half:
-        return _fixed(value, places), f"({_fixed(low, places)} to {_fixed(high, places)})"
-    return _fixed(value, places), f"± {_fixed(half, places)}"
+        return _kept(value, half, places), f"({_fixed(low, places)} to {_fixed(high, places)})"
+    return _kept(value, half, places), f"± {_fixed(half, places)}"
+
+
+def _kept(value: float, half: float, places: int) -> str:
+    """A number at so many places, or at more where rounding would change it by over 5%: 75 ± 20 is not 80 ± 20.
+
+    One that is nothing beside its interval may round to 0.
+    """
+    if abs(value) >= half / 100:
+        least = 1 - math.floor(math.log10(abs(value)))  # two significant digits are enough for 5%
+        while places < least and abs(round(value, places) - value) > 0.05 * abs(value):
+            places += 1
+    return _fixed(value, places)
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ def test_a_rounded_zero_has_no_sign() -> None:
     assert quantity(-0.0001, "ratio", -0.03, 0.03) == "0 ± 3%"
 
 
-@given(st.floats(1e-5, 1e9), st.floats(1e-6, 10.0))
+@given(st.floats(1e-5, 1e9), st.floats(1e-5, 10.0))
 def test_rounding_stays_within_the_interval(value: float, relative: float) -> None:
     half = value * relative
     number, interval = plus_minus(value, value - half, value + half)
@@ -98,3 +98,12 @@ def test_parse_rejects_in_one_line(text: str, unit: str) -> None:
         parse_quantity(text, unit, "--require ttft_s")
     assert str(caught.value).startswith("--require ttft_s: found ") and "\n" not in str(caught.value)
     assert "expected" in str(caught.value)
+
+
+def test_a_wide_interval_does_not_round_the_value_away() -> None:
+    assert plus_minus(75.0, 55.0, 95.0) == ("75", "± 20")
+    assert plus_minus(40.0, 0.5, 1700.0) == ("40", "(0 to 1700)")
+
+
+def test_the_noise_of_arithmetic_is_no_interval() -> None:
+    assert plus_minus(248.740356, 248.74035599999997, 248.74035600000005) == ("249", "")

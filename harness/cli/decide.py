@@ -52,7 +52,8 @@ def choose(
         wish = default_wish(results)
     answer = decide(results, wish)
     chosen = [variant for variant in results["variants"] if variant["name"] == answer["choice"]]
-    answer = {**answer, "deploy": chosen[0].get("deploy") if chosen else None}
+    found = chosen[0] if chosen else {}
+    answer = {**answer, "deploy": found.get("deploy"), "deploy_needs": found.get("deploy_needs")}
     if json:
         typer.echo(jsonlib.dumps(answer, allow_nan=False))
     else:
@@ -78,5 +79,6 @@ def _render(answer: dict[str, Any]) -> None:
         console.print(table)
     if answer["deploy"]:
         # Not through rich: a command that is wrapped to the terminal's width cannot be pasted.
-        typer.echo("deploy:")
+        needs = f" (needs {answer['deploy_needs']})" if answer["deploy_needs"] else ""
+        typer.echo(f"deploy{needs}:")
         typer.echo(f"  {answer['deploy']}")

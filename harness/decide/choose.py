@@ -243,13 +243,19 @@ def _and(parts: Sequence[str]) -> str:
 def decide(results: Results, wish: Wish | None = None) -> dict[str, Any]:
     """`choose` as the ``decision`` entry of results.json."""
     choice = choose(results, wish)
+
+    def named(text: str) -> str:
+        """The built-in sample is never called MMLU."""
+        sample = (results.get("suites", {}).get("mmlu") or {}).get("is_sample")
+        return text.replace("MMLU accuracy", "accuracy on the MMLU-format sample") if sample else text
+
     return {
-        "wish": str(choice.wish),
+        "wish": named(str(choice.wish)),
         "objective": choice.objective,
         "quality_key": choice.wish.quality_key,
         "quality_why": choice.wish.quality_why,
         "choice": choice.name,
-        "reason": choice.reason,
-        "losers": [{"name": name, "why": why} for name, why in choice.losers],
+        "reason": named(choice.reason),
+        "losers": [{"name": name, "why": named(why)} for name, why in choice.losers],
         "margin": choice.wish.margin,
     }

@@ -30,17 +30,43 @@ def with_ends(value: float, ends: tuple[float, float] | None, n: int, reasons: t
     return Figure(value, low, high, n, reasons)
 
 
-def factored(value: float, per_block: Mapping[int, float], per_trial: Sequence[float], groups: int, n: int) -> Figure:
-    """A value with its interval from blocks; from single requests, flagged, where there is only one block."""
-    one_block = len(per_block) < 2
-    factors = (
-        interval.log_t_factors(per_trial, lost=groups)
-        if one_block
-        else interval.log_t_factors(list(per_block.values()))
-    )
+def factored(value: float, per_block: Mapping[int, float], per_trial: Sequence[float], lost: Lost, n: int) -> Figure:
+    """A value with its interval from blocks; from single requests, flagged, where the blocks leave no freedom."""
+    factors = interval.log_t_factors(list(per_block.values()), lost=lost.blocks)
+    if factors is not None:
+        return Figure(value, value * factors[0], value * factors[1], n)
+    factors = interval.log_t_factors(per_trial, lost=lost.trials)
     if factors is None:
         return Figure(value, n=n, reasons=("small_n",))
-    return Figure(value, value * factors[0], value * factors[1], n, ("small_n",) if one_block else ())
+    return Figure(value, value * factors[0], value * factors[1], n, ("small_n",))
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Degrees of freedom that centring by prompt length uses up.
+
+    Attributes:
+        blocks: Of the blocks: one for each set of lengths that shares no block with the others. With one length a
+            block, each length's own mean is taken out; with all lengths in every block, only the overall mean.
+        trials: Of the requests: one for each length.
+    """
+
+    blocks: int
+    trials: int
+
+
+def lost(pairs: Sequence[tuple[int, int]]) -> Lost:
+    """From ``(block, prompt length)`` of each request.
+
+    >>> lost([(0, 16), (1, 48), (2, 16)]), lost([(0, 16), (0, 48), (1, 16), (1, 48)])
+    (Lost(blocks=2, trials=2), Lost(blocks=1, trials=2))
+    """
+    sets: list[tuple[set[int], set[int]]] = []
+    for block, group in pairs:
+        touching = [found for found in sets if block in found[0] or group in found[1]]
+        merged = ({block}.union(*(b for b, _ in touching)), {group}.union(*(g for _, g in touching)))
+        sets = [found for found in sets if found not in touching] + [merged]
+    return Lost(len(sets), len({group for _, group in pairs}))
 
 
 def repeated(groups: Sequence[int]) -> set[int]:
@@ -95,7 +121,8 @@ def pooled_rows(rows: Sequence[Amount]) -> Figure:
     again = repeated([r.group for r in rows])
     spread = [r for r in rows if r.group in again]
     per_trial = block_ratios([replace(r, block=i) for i, r in enumerate(spread)])
-    return factored(value, block_ratios(spread), list(per_trial.values()), len(again), len(rows))
+    freedom = lost([(r.block, r.group) for r in spread])
+    return factored(value, block_ratios(spread), list(per_trial.values()), freedom, len(rows))
 
 
 def pooled(trials: Sequence[Trial], amount: Value, per: Value) -> Figure:
@@ -114,13 +141,27 @@ def median(trials: Sequence[Trial], value: Value) -> Figure:
     kept, values = valued(trials, value)
     if not values:
         return missing("undefined")
-    groups, middle = prompt_groups(kept), float(np.median(values))
+    groups = prompt_groups(kept)
+    middle = balanced_median(values, groups)
     if min(values) <= 0:
         ends = interval.bootstrap(values, lambda x: np.median(x, axis=-1), strata=groups)
         return with_ends(middle, ends, len(values), () if ends else ("small_n",))
     again = repeated(groups)
-    rows = [(t.block, r) for t, r, g in zip(kept, over_median(values, groups), groups, strict=True) if g in again]
-    return factored(middle, _block_medians(rows), [r for _, r in rows], len(again), len(values))
+    relative = over_median(values, groups)
+    rows = [(t.block, r) for t, r, g in zip(kept, relative, groups, strict=True) if g in again]
+    freedom = lost([(t.block, g) for t, g in zip(kept, groups, strict=True) if g in again])
+    return factored(middle, _block_medians(rows), [r for _, r in rows], freedom, len(values))
+
+
+def balanced_median(values: Sequence[float], groups: Sequence[int]) -> float:
+    """Median in which every prompt length weighs the same, however many of its requests count.
+
+    >>> balanced_median([1.0, 1.0, 1.0, 9.0], [16, 16, 16, 48])
+    5.0
+    """
+    counts = Counter(groups)
+    whole = math.lcm(*counts.values())
+    return float(np.median(np.repeat(values, [whole // counts[group] for group in groups])))
 
 
 def over_median(values: Sequence[float], groups: Sequence[int]) -> list[float]:
@@ -144,7 +185,7 @@ def block_log_medians(trials: Sequence[Trial], value: Value) -> dict[int, float]
     kept, values = valued(trials, value)
     if not values or min(values) <= 0:
         return {}
-    middle = float(np.median(values))
+    middle = balanced_median(values, prompt_groups(kept))
     relative = over_median(values, prompt_groups(kept))
     blocks = _block_medians([(t.block, r) for t, r in zip(kept, relative, strict=True)])
     return {b: math.log(middle * r) for b, r in blocks.items()}
@@ -205,7 +246,7 @@ def gap_p95(trials: Sequence[Trial]) -> Figure:
     if not gaps:
         return missing("undefined")
     per_block = {b: summary.percentile(g, 95) for b, g in by_block.items() if g}
-    figure = factored(summary.percentile(gaps, 95), per_block, [], 1, len(gaps))
+    figure = factored(summary.percentile(gaps, 95), per_block, [], Lost(1, 1), len(gaps))
     if not summary.enough_for_percentile(95, len(gaps)):
         figure = replace(figure, reasons=("small_n",))
     return figure

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -114,14 +114,40 @@ def speedup(trials: Sequence[Trial], reference: Sequence[Trial] | None) -> Figur
     if reference is None:
         return Figure(1.0, 1.0, 1.0, len({t.block for t in trials}), ("is_reference",))
     chosen, base = usable(trials, CACHED), usable(reference, CACHED)
-    labels = prompt_groups([*chosen.trials, *base.trials])
-    mine, theirs = labels[: len(chosen.trials)], labels[len(chosen.trials) :]
-    shared = set(mine) & set(theirs)
-    left = [t for t, g in zip(chosen.trials, mine, strict=True) if g in shared]
-    right = [t for t, g in zip(base.trials, theirs, strict=True) if g in shared]
-    figure = compare.paired_ratio(_log_rates(left), _log_rates(right))
+    mine, theirs = _by_cell(chosen.trials, base.trials)
+    cells = mine.keys() & theirs.keys()
+    figure = compare.paired_ratio(_raw_log_rates(mine, cells), _raw_log_rates(theirs, cells))
     codes = sorted({*chosen.reasons, *base.reasons})
     return replace(figure, reasons=tuple(dict.fromkeys((*figure.reasons, *codes))))
+
+
+Cell = tuple[int, int]
+
+
+def _by_cell(*sides: Sequence[Trial]) -> list[dict[Cell, tuple[float, float]]]:
+    """Tokens and seconds of each (block, prompt length), for each side, with lengths labelled alike."""
+    labels = iter(prompt_groups([trial for side in sides for trial in side]))
+    found = []
+    for side in sides:
+        cells: dict[Cell, tuple[float, float]] = {}
+        for trial in side:
+            key = (trial.block, next(labels))
+            tokens, seconds = request.decode_tokens(trial.record), request.decode_span_s(trial.record)
+            if tokens is not None and seconds:
+                before = cells.get(key, (0.0, 0.0))
+                cells[key] = (before[0] + tokens, before[1] + seconds)
+        found.append(cells)
+    return found
+
+
+def _raw_log_rates(cells: Mapping[Cell, tuple[float, float]], wanted: Set[Cell]) -> dict[int, float]:
+    """ln(rate) of each block over the wanted cells; as measured, since both sides have the same lengths there."""
+    sums: dict[int, tuple[float, float]] = {}
+    for (block, length), (tokens, seconds) in sorted(cells.items()):
+        if (block, length) in wanted:
+            before = sums.get(block, (0.0, 0.0))
+            sums[block] = (before[0] + tokens, before[1] + seconds)
+    return {block: math.log(tokens / seconds) for block, (tokens, seconds) in sums.items() if tokens > 0}
 
 
 def _by_prompt(trials: Sequence[Trial], key: str) -> list[dict[str, Any]]:

@@ -51,7 +51,9 @@ def usable(trials: Sequence[Trial], allow: frozenset[str] = frozenset()) -> Usab
     clean = [t for t in measured if not codes[id(t)]]
     clean_blocks, blocks = {t.block for t in clean}, {t.block for t in measured}
     kept, reasons = clean, set[str]()
-    if 2 * len(clean_blocks) < len(blocks):
+    # A prompt length of which nothing clean is left would drop out unseen, and medians over lengths would move.
+    lengths_lost = {t.prompt_tokens for t in measured} - {t.prompt_tokens for t in clean}
+    if 2 * len(clean_blocks) < len(blocks) or lengths_lost:
         kept = measured
         reasons = {c for t in measured if t.block not in clean_blocks for c in codes[id(t)]}
     if not kept:

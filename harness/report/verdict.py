@@ -13,6 +13,7 @@ from harness.report.text import Cell, Json, label, plural, quantity, sentence
 
 _TITLES = {
     "partial": "Partial run",
+    "smoke": "Smoke run",
     "restored": "Restored F16",
     "sample_not_mmlu": "Sample, not MMLU",
     "at_chance": "Cannot tell",
@@ -21,7 +22,7 @@ _TITLES = {
     "no_counter": "Energy not measured",
     "contended": "Contended",
 }
-_URGENT = frozenset({"partial", "failed"})
+_URGENT = frozenset({"partial", "failed", "smoke"})
 _FEW = 4  # more failures than this are counted, not listed
 _MUCH = 0.05  # share of contended trials from which the warning is urgent
 
@@ -84,7 +85,7 @@ def verdict(results: Json, variants: Sequence[Json], words: Wording) -> Verdict:
     tiles = [Tile(words.names.get(k) or label(k), *tile(k, chosen, reference)) for k in keys] if chosen else []
     return Verdict(
         choice=choice,
-        headline=f"Deploy {choice}" if choice else "No variant qualifies",
+        headline=_headline(choice, results.get("preset")),
         reason=_reason(decision.get("reason") or "No decision is recorded for this run.", choice),
         quality=_quality(decision, quality_key),
         wish=decision.get("wish") or "",
@@ -93,6 +94,13 @@ def verdict(results: Json, variants: Sequence[Json], words: Wording) -> Verdict:
         conditions=tuple(_conditions(results)),
         notes=_notes(results, variants),
     )
+
+
+def _headline(choice: str | None, preset: str | None) -> str:
+    """A smoke run proposes; it is too small to say more."""
+    if choice is None:
+        return "No variant qualifies"
+    return f"Provisional: {choice}" if preset == "smoke" else f"Deploy {choice}"
 
 
 def _reason(text: str, choice: str | None) -> str:
@@ -136,6 +144,8 @@ def _found(results: Json, variants: Sequence[Json]) -> Iterator[tuple[str, str]]
     conditions = results.get("conditions") or {}
     if results.get("status") == "partial":
         yield "partial", "Not every cell is done. Resume the run before you rely on this page."
+    if results.get("preset") == "smoke":
+        yield "smoke", "It shows that everything works. It is too small to choose by: run --preset quick or standard."
     failed = [f"{v['name']}, {f['suite']}: {f['reason']}" for v in variants for f in v.get("failures") or ()]
     if len(failed) > _FEW:
         failed = [f"{len(failed)} cells failed; the reasons are under Conditions"]

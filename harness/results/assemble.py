@@ -13,7 +13,7 @@ from harness.decide.wish import default_wish
 from harness.metrics import quality
 from harness.metrics.catalog import METRICS
 from harness.record import SCHEMA_VERSION, Figure
-from harness.results.deploy import command
+from harness.results.deploy import command, needs
 from harness.results.figures import figures
 from harness.results.fronts import fronts
 from harness.results.model import RunData, VariantRun
@@ -201,6 +201,7 @@ def _variant(variant: VariantRun, found: Mapping[str, Figure]) -> Json:
         "model_file": variant.model.get("file"),
         "model_digest": variant.model.get("digest"),
         "deploy": command(variant.spec),
+        "deploy_needs": needs(variant.spec),
         "metrics": {key: _metric(key, figure) for key, figure in found.items()},
     }
 

@@ -34,3 +34,12 @@ def command(spec: Mapping[str, Any]) -> str:
     if speculate["kind"] == "draft_model":
         words += ["--model-draft", speculate["draft_path"], "--draft-max", speculate["tokens"]]
     return shlex.join(map(str, words))
+
+
+def needs(spec: Mapping[str, Any]) -> str:
+    """What must be installed for the command to run."""
+    if spec["backend"] != "llama_cpp":
+        return ""
+    if spec["speculate"]["kind"] == "prompt_lookup":
+        return "pip install 'llama-cpp-python[server]'"
+    return "llama-server, part of llama.cpp (https://github.com/ggml-org/llama.cpp)"

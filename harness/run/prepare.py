@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,15 @@ from harness.meters.cpus import effective_cpus
 from harness.plan import Cell, canonical_json, cells, scoring_identity, spec_identity
 from harness.presets import SuitePlan, resolve
 from harness.run.environment import machine, visible_gpus
-from harness.settings import UNQUANTISED, DraftModel, PromptLookup
+from harness.settings import UNQUANTISED, WEIGHT_BITS, DraftModel, PromptLookup
 from harness.store import VariantRow
 from harness.suites.data import suites_digest
 from harness.suites.mmlu import MmluData, find_mmlu, load_mmlu
 
 ALL_LAYERS = 999
 CHAT_TEMPLATE = "tokenizer.chat_template"
+# From this share above a type's nominal bits per weight, a file is not what its name suggests.
+MORE_BITS = 1.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,7 @@ def prepare(options: SweepOptions, say: Callable[[str], None]) -> Prepared:
     here = machine()
     digests = {} if mmlu is None else {"mmlu": mmlu.digest}
     planned = cells(variants, suites, specs, digests)
-    said = [*warnings(config, variants, effective_cpus()), *_notes(models)]
+    said = [*warnings(config, variants, effective_cpus()), *_notes(models, specs)]
     fingerprint = hashlib.sha256(
         canonical_json(
             {
@@ -158,8 +160,19 @@ def _engine_version() -> str:
     return version("llama-cpp-python")
 
 
-def _notes(models: dict[str, dict[str, Any]]) -> list[str]:
-    return [str(model["note"]) for model in models.values() if model.get("note")]
+def _notes(models: dict[str, dict[str, Any]], specs: Mapping[str, EngineSpec]) -> list[str]:
+    """What must be said of the files: where they come from, and whether they are what their type's name says."""
+    notes = [str(model["note"]) for model in models.values() if model.get("note")]
+    for spec in specs.values():
+        header = read_header(spec.model_path)
+        bits = 8 * sum(tensor.n_bytes for tensor in header.tensors) / header.elements
+        nominal = WEIGHT_BITS[spec.weights]
+        if bits > MORE_BITS * nominal:
+            notes.append(
+                f"{spec.weights}: {bits:.1f} bits a weight in this model, not {nominal:.1f}: rows that do not divide "
+                "into its blocks, and the embedding, keep a larger type"
+            )
+    return list(dict.fromkeys(notes))
 
 
 def _resolve_all(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -68,7 +69,8 @@ def sweep(options: SweepOptions) -> SweepOutcome:
         if any(cell.state != "done" for cell in opened.store.cells()):
             _measure(opened, prepared, left, console)
         opened.store.put("state", "complete")
-        rebuild_report(opened.path, None)
+        page = rebuild_report(opened.path, None)
+        say(f"{_verdict(opened.path)}\nopen {page}")
         failed = [
             f"{cell.variant} · {cell.suite}: {cell.error}" for cell in opened.store.cells() if cell.state == "failed"
         ]
@@ -76,6 +78,12 @@ def sweep(options: SweepOptions) -> SweepOutcome:
     finally:
         opened.store.close()
         opened.lock.release()
+
+
+def _verdict(folder: Path) -> str:
+    """The decision in a sentence, from results.json."""
+    decision = json.loads((folder / "results.json").read_text(encoding="utf-8"))["decision"]
+    return str(decision["reason"])
 
 
 def rebuild_report(run: Path, out: Path | None) -> Path:

@@ -442,7 +442,7 @@ class TestSpeedup:
             trial(b, steady(100, ttft=v * p / 100), p) for b, v in ((0, 0.1), (1, 0.2), (2, 0.4)) for p in (100, 900)
         ]
         lost = [t for t in trials if (t.block, t.prompt_tokens) != (2, 900)]
-        logs = block_log_ttft([*lost, trial(3, steady(1, codes=("contended",)))])
+        logs = block_log_ttft([*lost, trial(3, steady(1, codes=("contended",)), 100)])
         assert logs[1] - logs[0] == pytest.approx(math.log(2)) and set(logs) == {0, 1, 2}
         assert block_log_ttft([]) == {}
 
@@ -456,3 +456,43 @@ def test_series_by_prompt() -> None:
     assert [(r["prompt_tokens"], r["n"]) for r in ttft_by_prompt(trials)] == [(100, 3), (500, 3)]
     assert [r["value"] for r in ttft_by_prompt(trials)] == pytest.approx([0.2, 1.0])
     assert [r["value"] for r in tps_by_prompt(trials)] == pytest.approx([99.0, 95.0], rel=1e-6)
+
+
+class TestOneLengthABlock:
+    """Each round takes one prompt length, so a block's own length must not explain its spread away."""
+
+    def test_blocks_of_different_lengths_are_no_certainty(self) -> None:
+        trials = [trial(b, steady(100 + b + t), p) for b, p in enumerate((16, 48, 96)) for t in (0, 2)]
+        figure = speed_figures(trials)["decode_tps"]
+        assert "small_n" in figure.reasons
+        assert figure.low is not None and figure.high is not None
+        assert figure.high - figure.low > 0.01 * 100
+
+    def test_the_means_of_the_lengths_cost_degrees_of_freedom(self) -> None:
+        """Two blocks for each of three lengths, rates 1% around each length's own: t has 3 degrees of freedom."""
+        rates = {0: 101, 1: 202, 2: 303, 3: 99, 4: 198, 5: 297}
+        trials = [trial(b, steady(r), (16, 48, 96)[b % 3]) for b, r in rates.items()]
+        figure = speed_figures(trials)["decode_tps"]
+        assert figure.reasons == () and figure.value is not None and figure.high is not None
+        # sd = sqrt(6 x 0.01^2 / 3), se = sd / sqrt(6), t(3) = 3.182
+        half = 3.182 * math.sqrt(6 * 0.01**2 / 3) / math.sqrt(6)
+        assert math.log(figure.high / figure.value) == pytest.approx(half, rel=0.02)
+
+    def test_a_speedup_keeps_the_spread_between_blocks(self) -> None:
+        base = [trial(b, steady(100), p) for b, p in enumerate((16, 48, 96))]
+        fast = [trial(b, steady(r), p) for b, (r, p) in enumerate(((150, 16), (200, 48), (250, 96)))]
+        figure = speedup(fast, base)
+        assert figure.low is not None and figure.high is not None
+        assert figure.value == pytest.approx((1.5 * 2.0 * 2.5) ** (1 / 3))
+        assert figure.low < 1.3 and figure.high > 2.9
+
+    def test_a_length_that_was_always_disturbed_voids_the_figure_instead_of_moving_it(self) -> None:
+        clean = [trial(b, steady(100, ttft=0.1), 16) for b in range(6)]
+        noisy = [trial(6, steady(100, ttft=0.9, codes=("contended",)), 96)]
+        figure = speed_figures([*clean, *noisy])["ttft_s"]
+        assert "contended" in figure.reasons
+
+    def test_every_length_weighs_the_same_in_a_median(self) -> None:
+        many = [trial(b, steady(100, ttft=0.1), 16) for b in range(6)]
+        few = [trial(b, steady(100, ttft=0.9), 96) for b in range(2)]
+        assert speed_figures([*many, *few])["ttft_s"].value == pytest.approx(0.5)

@@ -10,6 +10,8 @@ import importlib
 import importlib.metadata
 import sys
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,19 @@ RECENT_LOG: deque[str] = deque(maxlen=2000)  # what was placed where is only sai
 _callbacks: list[Any] = []  # llama.cpp keeps the pointer, so the object must live as long as the library
 
 
+_muted: list[bool] = []
+
+
+@contextmanager
+def muted() -> Iterator[None]:
+    """Keep the engine's warnings from the terminal: quantising warns once for every tensor."""
+    _muted.append(True)
+    try:
+        yield
+    finally:
+        _muted.pop()
+
+
 @cache
 def library() -> Any:
     """Import llama_cpp's ctypes layer and start its backend. Untyped: every name there is a C symbol."""
@@ -34,7 +49,7 @@ def library() -> Any:
         nonlocal level_before
         level_before = level if level != LEVEL_CONTINUE else level_before
         line = text.decode("utf-8", errors="replace")
-        if level_before >= LEVEL_WARN:
+        if level_before >= LEVEL_WARN and not _muted:
             sys.stderr.write(line)
         elif level == LEVEL_INFO:
             RECENT_LOG.append(line)

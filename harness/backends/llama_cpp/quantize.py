@@ -71,7 +71,7 @@ def quantise(src: str | Path, dst: str | Path, type_name: str, threads: int) -> 
     Raises:
         InputError: If the type is unknown or needs an importance matrix, or llama.cpp refuses.
     """
-    from harness.backends.llama_cpp.library import library
+    from harness.backends.llama_cpp.library import library, muted
 
     name, dst = check_type(type_name), Path(dst)
     read_header(src)
@@ -81,11 +81,11 @@ def quantise(src: str | Path, dst: str | Path, type_name: str, threads: int) -> 
     params.allow_requantize, params.pure = True, False
     partial = dst.with_name(f"{dst.name}.{os.getpid()}.part")
     try:
-        code = low.llama_model_quantize(str(src).encode(), str(partial).encode(), ctypes.byref(params))
+        with muted():
+            code = low.llama_model_quantize(str(src).encode(), str(partial).encode(), ctypes.byref(params))
         if code != 0:
             raise InputError(
-                f"{src}: llama.cpp cannot quantise it to {name} (code {code}); "
-                "its log is above; choose another type or a float source"
+                f"{src}: llama.cpp cannot quantise it to {name} (code {code}); choose another type or a float source"
             )
         read_header(partial)
         partial.replace(dst)

@@ -106,12 +106,12 @@ PRESETS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "quick": {
         "mmlu": {"per_subject": 4},
         "long_context": {
-            "depths": (512, 1024, 2048), "texts": 2, "probes": 28, "continuation_tokens": 64,
-            "continuation_from": 384,
+            "depths": (512, 1024, 2048), "texts": 2, "probes": 24, "continuation_tokens": 48,
+            "continuation_from": 256,
         },
-        "code_syntax": {"limit": 16, "max_tokens": 64},
-        "speed": {"prompt_tokens": (32, 96, 288), "output_tokens": 34, "rounds": 15},
-        "fidelity": {"tokens": 1024, "greedy_prompts": 4, "greedy_tokens": 40},
+        "code_syntax": {"limit": 16, "max_tokens": 56},
+        "speed": {"prompt_tokens": (32, 96, 256), "output_tokens": 33, "rounds": 15},
+        "fidelity": {"tokens": 1024, "greedy_prompts": 4, "greedy_tokens": 32},
     },
     "standard": {
         "mmlu": {"per_subject": 20},

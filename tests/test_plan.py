@@ -211,7 +211,7 @@ def test_sizes_come_from_the_preset_and_stated_ones_win():
     chosen = config(suites={"mmlu": {"form": "letters"}, "speed": {"rounds": 3}})
     plan = resolve(chosen, "quick")
     assert plan.mmlu == MmluPlan("letters", per_subject=4, shots=5, data=None, seed=0)
-    assert plan.speed == SpeedPlan(prompt_tokens=(32, 96, 288), output_tokens=34, rounds=3, seed=0)
+    assert plan.speed == SpeedPlan(prompt_tokens=(32, 96, 256), output_tokens=33, rounds=3, seed=0)
     assert [name for name, _ in plan.items()] == ["mmlu", "speed"]
     assert resolve(chosen, "smoke").mmlu == MmluPlan("letters", 1, 5, None, 0)
 
@@ -247,7 +247,7 @@ def test_a_context_that_is_too_small_is_named_before_anything_runs():
         )
     lines = str(caught.value).splitlines()
     assert "long_context: depth 2048 and a probe need 2304 tokens; the smallest ctx is 1024" in lines[0]
-    assert "long_context: continuation to 1964 need" in lines[1]
+    assert "long_context: continuation to 1948 need" in lines[1]
     assert len(lines) == 2
 
 

@@ -152,11 +152,23 @@ def _sentences(
         tolerance = METRICS[wish.objective].tolerance
         unit = f"{100 * tolerance:.3g}%" if METRICS[wish.objective].relative else f"{tolerance:g}"
         text.append(f"Tied within {unit} with {_names(tied_with)}; chosen {by}.")
-    close = [c for c in qualified if c not in ties and _overlap(c.objective, chosen.objective)]
+    close = [
+        c
+        for c in qualified
+        if c not in ties and _overlap(c.objective, chosen.objective) and not _paired_lead(chosen, c, wish)
+    ]
     if close:
         verb = "s overlap" if len(close) == 1 else "s overlap with theirs"
         text.append(f"Its lead over {_names(close)} is not certain: the interval{verb}.")
     return text + (_too_wide(candidates, ref, wish) or _near(chosen, candidates, wish))
+
+
+def _paired_lead(chosen: _Candidate, other: _Candidate, wish: Wish) -> bool:
+    """Whether the paired comparison with the reference shows the lead, even where the two intervals overlap."""
+    if not other.variant["reference"]:
+        return False
+    lead = difference(chosen.variant, other.variant, wish.objective, relative=True)
+    return lead.low is not None and lead.high is not None and (lead.low > 0 if wish.maximize else lead.high < 0)
 
 
 def _near(chosen: _Candidate, candidates: Sequence[_Candidate], wish: Wish) -> list[str]:

@@ -350,3 +350,13 @@ class TestParsing:
     def test_bad_margins(self, text: str) -> None:
         with pytest.raises(InputError, match="expected"):
             parse_max_loss(text)
+
+
+def test_a_lead_that_the_paired_blocks_show_is_certain_though_the_intervals_overlap() -> None:
+    f16 = variant("f16", decode_tps=(44.6, 42.9, 46.4), top1_agreement=fig("top1_agreement", 1.0, 1.0, 1.0))
+    shared = fig("top1_agreement", 1.0, 1.0, 1.0, "shared_scoring")
+    fast = {"decode_tps": (50.2, 45.7, 55.2), "top1_agreement": shared}
+    shown = variant("f16+lookup", weights="f16", speculate="lookup", speedup=(1.14, 1.04, 1.25), **fast)
+    open_ = variant("f16+lookup", weights="f16", speculate="lookup", speedup=(1.14, 0.99, 1.3), **fast)
+    assert "not certain" not in choose(run(f16, shown)).reason
+    assert "Its lead over f16 is not certain" in choose(run(f16, open_)).reason

@@ -63,9 +63,7 @@ def sweep(options: SweepOptions) -> SweepOutcome:
         _register(opened, prepared)
         left = _seconds_left(opened.store, prepared)
         if opened.resumed:
-            console.print(
-                f"resuming {opened.path}: {_done_line(opened.store)}", highlight=False, markup=False, soft_wrap=True
-            )
+            say(f"resuming {opened.path}: {_done_line(opened.store)}")
         if any(cell.state != "done" for cell in opened.store.cells()):
             _measure(opened, prepared, left, console)
         opened.store.put("state", "complete")
@@ -82,8 +80,9 @@ def sweep(options: SweepOptions) -> SweepOutcome:
 
 def _verdict(folder: Path) -> str:
     """The decision in a sentence, from results.json."""
-    decision = json.loads((folder / "results.json").read_text(encoding="utf-8"))["decision"]
-    return str(decision["reason"])
+    results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    lead = "Provisional, from a smoke run. " if results["preset"] == "smoke" else ""
+    return f"{lead}{results['decision']['reason']}"
 
 
 def rebuild_report(run: Path, out: Path | None) -> Path:

@@ -163,7 +163,7 @@ def _engine_version() -> str:
 def _notes(models: dict[str, dict[str, Any]], specs: Mapping[str, EngineSpec]) -> list[str]:
     """What must be said of the files: where they come from, and whether they are what their type's name says."""
     notes = [str(model["note"]) for model in models.values() if model.get("note")]
-    for spec in specs.values():
+    for spec in {spec.model_path: spec for spec in specs.values()}.values():  # variants share files
         header = read_header(spec.model_path)
         bits = 8 * sum(tensor.n_bytes for tensor in header.tensors) / header.elements
         nominal = WEIGHT_BITS[spec.weights]

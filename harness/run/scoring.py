@@ -62,14 +62,12 @@ def kl_reference(backend: Backend, send: Send, tokens: Sequence[int], path: str)
     return len(tokens)
 
 
-def kl(
-    backend: Backend, send: Send, tokens: Sequence[int], path: str, done: Sequence[str] = (), batch: int | None = None
-) -> int:
+def kl(backend: Backend, send: Send, tokens: Sequence[int], path: str, done: Sequence[str] = ()) -> int:
     """Compare this variant's logits with the reference's, chunk by chunk. Rows of kind ``kl``. Returns positions."""
     from harness.suites.fidelity import kl_payload, kl_rows
 
     reference = np.load(path, mmap_mode="r")
-    for start, chunk in backend.logits(tokens, batch=batch):
+    for start, chunk in backend.logits(tokens):
         key = f"{start:06d}"
         if key not in done:
             rows = kl_rows(np.asarray(reference[start : start + len(chunk)]), chunk)

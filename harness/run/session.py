@@ -12,7 +12,7 @@ from typing import Any
 from harness.backends.base import EngineSpec
 from harness.errors import CellError, WorkerDied
 from harness.meters.memory import available_bytes
-from harness.plan import Cell
+from harness.plan import Cell, spec_identity
 from harness.run.clock import now_ns
 from harness.run.pool import Pool, WorkerHandle
 from harness.run.prepare import Prepared
@@ -67,13 +67,13 @@ class Session:
         drawn = speed.prompts((length,), WARM_UPS, WARM_UP_SEED, lambda text: _tokens(worker, text))
         memory = worker.call("warm", prompts=[block[length] for block in drawn], output_tokens=WARM_UP_TOKENS)
         idle = worker.call("idle", seconds=IDLE_S)
-        self._loads[spec_key(spec)] = {**loaded, **memory, "idle": idle}
+        self._loads[spec_identity(spec)] = {**loaded, **memory, "idle": idle}
         return int(memory["rss_bytes"] or memory["peak_rss_bytes"] or spec.ctx)
 
     def loaded(self, name: str) -> dict[str, Any]:
         """What loading the variant found: load_s, info, memory. Loads it where needed."""
         self.worker(name)
-        return self._loads[spec_key(self.prepared.specs[name])]
+        return self._loads[spec_identity(self.prepared.specs[name])]
 
     def speed_prompts(self) -> list[dict[int, tuple[int, ...]]]:
         """Prompts by turn (two a round) and length, the same for all variants."""
@@ -142,13 +142,6 @@ class Session:
         self.meter.say(f"{cell.variant} · {cell.suite}: failed: {error}")
         if isinstance(error, WorkerDied):
             self.pool.drop(cell.variant)
-
-
-def spec_key(spec: EngineSpec) -> str:
-    """A hashable key of an engine's settings."""
-    from harness.plan import spec_identity
-
-    return spec_identity(spec)
 
 
 def _tokens(worker: WorkerHandle, text: str) -> list[int]:

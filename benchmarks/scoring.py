@@ -1,137 +1,176 @@
-"""Scoring with shared prefixes against one pass per question, on the same engine, alternating.
+"""Scoring with shared prefixes against one pass a question, on the same engine, in turn, and the answers compared.
 
-``python -m benchmarks.scoring`` takes lm-eval's own 5-shot MMLU prompts, scores them both ways in turn, and prints the
-ratio of the times beside the ratio of the tokens, which is the most that sharing can give. Both answer every question;
-the answers are compared. Needs a quiet machine; about 5 minutes on two cores at the default size.
+``python -m benchmarks.scoring`` takes lm-eval's own MMLU prompts. Subject by subject it scores them with the scorer and
+then (or first: the order alternates) each question alone, from an empty cache and without any of the scorer's code. It
+prints the ratio of the times beside the ratio of the tokens, which is the most that sharing can give, and every question
+whose answer differs. With ``--pp512`` llama-bench measures the engine's prompt speed in between.
+
+``--rows FILE`` keeps what was measured: a second run goes on where the first ended. Needs a quiet machine for its times;
+the answers do not depend on it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
+import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
-from harness.backends.base import EngineSpec, ScoreRequest, ScoreResult
+from benchmarks.mmlu_requests import Alone, MmluRequests, Question, tokens_alone, tokens_shared
+from benchmarks.ratios import conclude, pooled_ratio
+from harness.backends.base import EngineSpec, ScoreResult
 from harness.backends.llama_cpp.engine import LlamaCppBackend
+from harness.backends.llama_cpp.load import open_model
 from harness.meters.cpus import effective_cpus
 from harness.models import resolve
-from harness.stats.interval import log_t_factors
-from harness.suites.encoding import encode_pair
-from harness.suites.lm_eval import build_mmlu, run_mmlu
-from harness.suites.mmlu import find_mmlu, load_mmlu, pick
 
-GOAL_SHARE, GOAL_EQUAL = 0.85, 0.99
-Document = list[ScoreRequest]
-
-
-def documents(backend: LlamaCppBackend, subjects: int, items: int, shots: int) -> tuple[list[Document], str]:
-    """lm-eval's requests as token ids, four a question, and the name of the data."""
-    data = find_mmlu(None, os.environ)
-    parts, _ = load_mmlu(data)
-    chosen_parts = dict(list(parts.items())[:: max(1, len(parts) // subjects)][:subjects])
-    chosen = pick({name: len(part["test"]) for name, part in chosen_parts.items()}, items, 0)
-    found: list[Document] = []
-
-    def take(pairs: Sequence[tuple[str, str]], on_result: Callable[[int, Any], None]) -> None:
-        for index, (context, option) in enumerate(pairs):
-            if index % 4 == 0:
-                found.append([])
-            head, tail = encode_pair(lambda text: backend.tokenize(text, bos=True), context, option)
-            found[-1].append(ScoreRequest(tuple(head), tuple(tail)))
-            answer = {"logprob": -1.0 - index % 4, "is_greedy": False, "n_tokens": len(tail), "finite": True}
-            on_result(index, answer)
-
-    run_mmlu(build_mmlu(chosen_parts, "letters", shots), chosen, {}, take, lambda *_: None)
-    return found, data.label
+GOALS = {"share_of_limit": 0.85, "equal_choices": 0.995}
+PP512_GOAL = 0.8
+# A difference of the two best options below this many nats is a near tie.
+NEAR_TIE = 0.35
+Block = dict[str, Any]
 
 
-def score(backend: LlamaCppBackend, batches: Sequence[Document]) -> tuple[float, list[float]]:
-    """Seconds, and log-probabilities in order; each batch starts from an empty cache."""
-    values: list[float] = []
-    start = time.perf_counter()
-    for batch in batches:
-        found: dict[int, ScoreResult] = {}
-        backend.score(batch, found.__setitem__)
-        values += [found[index].logprob for index in range(len(batch))]
-    return time.perf_counter() - start, values
+def shared(backend: LlamaCppBackend, questions: Sequence[Question]) -> list[list[float]]:
+    """The scorer's log-likelihoods, four a question, all questions in one job."""
+    requests = [request for question in questions for request in question.requests]
+    found: dict[int, ScoreResult] = {}
+    backend.score(requests, found.__setitem__)
+    return np.array([found[index].logprob for index in range(len(requests))]).reshape(-1, 4).tolist()
 
 
-def evaluated(batches: Sequence[Document]) -> int:
-    """Tokens that must be evaluated when prefixes are shared within a batch: nodes of its prefix tree."""
-    total = 0
-    for batch in batches:
-        before: tuple[int, ...] = ()
-        for tokens in sorted({(*request.context, *request.continuation[:-1]) for request in batch}):
-            shared = next((i for i, (a, b) in enumerate(zip(before, tokens, strict=False)) if a != b), None)
-            total += len(tokens) - (min(len(before), len(tokens)) if shared is None else shared)
-            before = tokens
-    return total
-
-
-def measure(backend: LlamaCppBackend, found: list[Document], rounds: int, console: Console) -> dict[str, Any]:
-    """Both ways in mirrored order, ``rounds`` times."""
-    whole = [[request for document in found for request in document]]
-    score(backend, found[:2])  # warm
-    logs, times = [], {"shared": 0.0, "one by one": 0.0}
-    answers: dict[str, list[float]] = {}
-    for number in range(rounds):
-        spent = {"shared": 0.0, "one by one": 0.0}
-        for name in ("shared", "one by one", "one by one", "shared"):
-            seconds, answers[name] = score(backend, whole if name == "shared" else found)
-            spent[name] += seconds
-        logs.append(float(np.log(spent["one by one"] / spent["shared"])))
-        times = {name: times[name] + spent[name] for name in times}
-        console.print(f"round {number + 1}/{rounds}: {np.exp(logs[-1]):.2f}x", highlight=False)
-    ours, theirs = (np.array(answers[name]).reshape(-1, 4) for name in ("shared", "one by one"))
-    ratio, factors = float(np.exp(np.mean(logs))), log_t_factors(logs)
-    limit = evaluated(found) / evaluated(whole)
+def block(backend: LlamaCppBackend, alone: Alone, questions: Sequence[Question], number: int) -> Block:
+    """Both ways on one subject."""
+    seconds, answers = {}, {}
+    for way in ("shared", "alone") if number % 2 else ("alone", "shared"):
+        start = time.perf_counter()
+        answers[way] = shared(backend, questions) if way == "shared" else [alone(question) for question in questions]
+        seconds[way] = time.perf_counter() - start
     return {
-        "items": len(found),
-        "items_per_s": len(found) * 2 * rounds / times["shared"],
-        "tokens_per_s": evaluated(whole) * 2 * rounds / times["shared"],
-        "ratio": ratio,
-        "ratio_low": ratio * factors[0] if factors else None,
-        "ratio_high": ratio * factors[1] if factors else None,
-        "token_ratio": limit,
-        "share_of_limit": ratio / limit,
-        "equal_choices": float(np.mean(ours.argmax(axis=1) == theirs.argmax(axis=1))),
-        "largest_difference": float(np.abs(ours - theirs).max()),
+        "seconds": seconds,
+        "tokens": {
+            "shared": tokens_shared(request for question in questions for request in question.requests),
+            "alone": tokens_alone(questions),
+        },
+        "keys": [question.key for question in questions],
+        "gold": [question.gold for question in questions],
+        "answers": answers,
     }
+
+
+def pp512(args: argparse.Namespace, path: str) -> float:
+    """The engine's own prompt speed, tokens/s, by llama-bench."""
+    from benchmarks import peers
+
+    samples = peers.llama_bench(path, threads=args.threads, n_prompt=512, n_gen=0, reps=3)
+    return float(np.mean(samples))
+
+
+def margin(four: Sequence[float]) -> float:
+    """Best minus second."""
+    best, second = sorted(four, reverse=True)[:2]
+    return best - second
+
+
+def figures(blocks: Sequence[Block], prompt_tps: Sequence[float]) -> tuple[dict[str, Any], list[str]]:
+    """The table's figures and a line for each question that was answered differently."""
+    ours, theirs = (
+        np.array([four for b in blocks for four in b["answers"][way]]) for way in ("shared", "alone")
+    )
+    keys = [key for b in blocks for key in b["keys"]]
+    gold = np.array([g for b in blocks for g in b["gold"]])
+    differ = np.flatnonzero(ours.argmax(axis=1) != theirs.argmax(axis=1))
+    times = {way: [b["seconds"][way] for b in blocks] for way in ("shared", "alone")}
+    tokens = {way: [b["tokens"][way] for b in blocks] for way in ("shared", "alone")}
+    ratio, limit = pooled_ratio(times["alone"], times["shared"]), sum(tokens["alone"]) / sum(tokens["shared"])
+    tps = sum(tokens["shared"]) / sum(times["shared"])
+    found = {
+        "questions": len(keys),
+        "tokens_alone": sum(tokens["alone"]),
+        "tokens_shared": sum(tokens["shared"]),
+        "limit": limit,
+        "ratio": ratio,
+        "share_of_limit": {**ratio, **{k: ratio[k] and ratio[k] / limit for k in ("value", "low", "high")}},
+        "questions_per_s": len(keys) / sum(times["shared"]),
+        "unique_tps": tps,
+        "share_of_pp512": {"value": tps / float(np.mean(prompt_tps)), "n": len(prompt_tps)} if prompt_tps else None,
+        "equal_choices": 1 - len(differ) / len(keys),
+        "equal_to_the_bit": float(np.mean((ours == theirs).all(axis=1))),
+        "largest_difference_nats": float(np.abs(ours - theirs).max()),
+        "accuracy_shared": float(np.mean(ours.argmax(axis=1) == gold)),
+        "accuracy_alone": float(np.mean(theirs.argmax(axis=1) == gold)),
+        "wide_differences": sum(margin(theirs[i]) > NEAR_TIE for i in differ),
+    }
+    lines = [
+        f"{keys[i]}: {'ABCD'[ours[i].argmax()]} shared, {'ABCD'[theirs[i].argmax()]} alone; "
+        f"margins {margin(ours[i]):.4f} and {margin(theirs[i]):.4f} nats"
+        for i in differ
+    ]
+    return found, lines
+
+
+def load_rows(path: Path | None, settings: dict[str, Any]) -> dict[str, Block]:
+    """Blocks of an earlier run with the same settings, by subject."""
+    if path is None or not path.exists():
+        return {}
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return {row["subject"]: row["block"] for row in rows if row["settings"] == settings}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--weights", default="q8_0")
-    parser.add_argument("--subjects", type=int, default=3)
-    parser.add_argument("--items", type=int, default=8, help="questions a subject")
-    parser.add_argument("--shots", type=int, default=5)
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--form", choices=("letters", "continuation"), default="letters")
+    parser.add_argument("--shots", type=int, help="default: 5 for letters, 0 for continuation")
+    parser.add_argument("--subjects", type=int, default=6, help="how many of the 57; 57 for all")
+    parser.add_argument("--items", type=int, default=20, help="questions a subject; 0 for all")
     parser.add_argument("--threads", type=int, default=effective_cpus())
+    parser.add_argument("--ctx", type=int, default=4096)
+    parser.add_argument("--pp512", action="store_true", help="measure llama-bench's prompt speed too (builds it)")
+    parser.add_argument("--rows", type=Path, help="file that keeps each subject's times and answers")
     args = parser.parse_args()
+    shots = args.shots if args.shots is not None else (5 if args.form == "letters" else 0)
     console = Console(stderr=True)
     model = resolve("demo", args.weights)
+    spec = EngineSpec("llama_cpp", str(model.path), model.digest, args.weights, threads=args.threads, ctx=args.ctx)
     backend = LlamaCppBackend()
-    backend.load(EngineSpec("llama_cpp", str(model.path), model.digest, args.weights, threads=args.threads))
-    found, label = documents(backend, args.subjects, args.items, args.shots)
-    figures = measure(backend, found, args.rounds, console)
-    backend.close()
-    table = Table(
-        "figure", "value", title=f"{label}, {args.shots}-shot letters, {args.weights}, {args.threads} threads"
-    )
-    for key, value in figures.items():
-        table.add_row(key, "-" if value is None else f"{value:.4g}")
-    Console().print(table)
-    goals = {"share_of_limit": GOAL_SHARE, "equal_choices": GOAL_EQUAL}
-    holds = all(figures[key] >= goal for key, goal in goals.items())
-    print(json.dumps({"benchmark": "scoring", "figures": figures, "goals": goals, "holds": holds}))
-    return 0 if holds else 1
+    backend.load(spec)
+    alone = Alone(open_model(str(model.path), 0), spec)
+    data = MmluRequests(args.form, shots, lambda text: backend.tokenize(text, bos=True))
+    names = sorted(data.parts)
+    random.Random(0).shuffle(names)
+    settings = {"weights": args.weights, "form": args.form, "shots": shots, "items": args.items, "digest": model.digest}
+    done = load_rows(args.rows, settings)
+    blocks, prompt_tps = [], []
+    for number, subject in enumerate(names[: args.subjects]):
+        if subject not in done:
+            questions = data.questions(subject, args.items or None)
+            if not number:
+                alone(questions[0]), shared(backend, questions[:1])  # warm
+            done[subject] = block(backend, alone, questions, number)
+            if args.rows:
+                with args.rows.open("a") as file:
+                    file.write(json.dumps({"settings": settings, "subject": subject, "block": done[subject]}) + "\n")
+        if args.pp512 and number % 8 == 0:
+            prompt_tps.append(pp512(args, str(model.path)))
+        blocks.append(done[subject])
+        seconds = done[subject]["seconds"]
+        console.print(
+            f"{number + 1}/{args.subjects} {subject}: {seconds['alone']:.1f} s alone, {seconds['shared']:.1f} s shared",
+            highlight=False,
+        )
+    found, lines = figures(blocks, prompt_tps)
+    for line in lines:
+        print(line)
+    goals = GOALS | ({"share_of_pp512": PP512_GOAL} if args.pp512 else {})
+    title = f"{data.source.label}, {shots}-shot {args.form}, {args.weights}, {args.threads} threads"
+    return conclude("scoring", title, found, goals)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,205 @@
+"""Our scorer against lm-eval's own model types on the same questions of the same model, in turn, answer by answer.
+
+``python -m benchmarks.scoring_peers hf-bfloat16`` scores lm-eval's MMLU requests with us and with the peer alternately,
+and prints both rates, their ratio, and every question that was answered differently. Peers:
+
+hf-float32, hf-bfloat16   lm-eval's ``hf`` type: transformers on the same GGUF file (needs torch, transformers, gguf)
+gguf                      lm-eval's ``gguf`` type over llama_cpp.server (needs llama-cpp-python[server])
+local-completions         lm-eval's ``local-completions`` type over llama_cpp.server, prompts as token ids
+
+llama_cpp.server ranks the whole vocabulary for every token of the prompt, so its two types take half a minute and more
+for one option of a long prompt: ask for few questions there (``--peer-items 1``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from benchmarks.mmlu_requests import MmluRequests, Question
+from benchmarks.ratios import conclude, pooled_ratio
+from benchmarks.scoring import margin, shared
+from harness.backends.base import EngineSpec
+from harness.backends.llama_cpp.engine import LlamaCppBackend
+from harness.meters.cpus import effective_cpus
+from harness.models import resolve
+
+# Times as fast as the peer; the server types are told apart by their goal for the same reason as above.
+GOALS = {"hf-bfloat16": 4.0, "gguf": 500.0, "local-completions": 500.0}
+NEAR_TIE = 0.35
+Peer = Callable[[Sequence[Question]], list[list[float]]]
+
+
+def answers(model: Any, questions: Sequence[Question]) -> list[list[float]]:
+    """Log-likelihoods from an lm-eval model, four a question."""
+    from lm_eval.api.instance import Instance
+
+    requests = [
+        Instance("loglikelihood", {}, pair, index, metadata=("mmlu", index, 1))
+        for index, pair in enumerate(pair for question in questions for pair in question.pairs)
+    ]
+    return np.array([logprob for logprob, _ in model.loglikelihood(requests)]).reshape(-1, 4).tolist()
+
+
+@contextlib.contextmanager
+def hf(path: str, dtype: str, batch: int) -> Iterator[Peer]:
+    """lm-eval's ``hf`` type."""
+    from lm_eval.models.huggingface import HFLM
+
+    file = Path(path)
+    model = HFLM(str(file.parent), gguf_file=file.name, dtype=dtype, device="cpu", batch_size=batch)
+    yield lambda questions: answers(model, questions)
+
+
+@contextlib.contextmanager
+def completions_server(path: str, threads: int, ctx: int) -> Iterator[str]:
+    """llama_cpp.server with log-probabilities of the prompt; yields its base URL."""
+    from benchmarks.peers import environment
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "llama_cpp.server", "--model", path, "--port", str(port)]
+    command += ["--n_threads", str(threads), "--n_threads_batch", str(threads), "--n_ctx", str(ctx)]
+    command += ["--logits_all", "true", "--n_batch", "512", "--flash_attn", "false"]
+    log = tempfile.TemporaryFile()
+    process = subprocess.Popen(command, env=environment(), stdout=log, stderr=subprocess.STDOUT)
+    url = f"http://127.0.0.1:{port}"
+    try:
+        for _ in range(600):
+            if process.poll() is not None:
+                log.seek(0)
+                raise RuntimeError(f"llama_cpp.server ended: {log.read().decode(errors='replace')[-2000:]}")
+            with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/v1/models", timeout=5):
+                break
+            time.sleep(0.2)
+        else:
+            raise RuntimeError("llama_cpp.server did not come up in two minutes")
+        yield url
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextlib.contextmanager
+def over_server(kind: str, path: str, threads: int, ctx: int) -> Iterator[Peer]:
+    """lm-eval's ``gguf`` or ``local-completions`` type over llama_cpp.server."""
+    with completions_server(path, threads, ctx) as url, tempfile.TemporaryDirectory() as folder:
+        model: Any
+        if kind == "gguf":
+            from lm_eval.models.gguf import GGUFLM
+
+            model = GGUFLM(base_url=url, max_length=ctx)
+        else:
+            from lm_eval.models.openai_completions import LocalCompletionsAPI
+            from transformers import AutoTokenizer
+
+            file = Path(path)
+            AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name).save_pretrained(folder)
+            model = LocalCompletionsAPI(
+                base_url=f"{url}/v1/completions",
+                tokenizer_backend="huggingface",
+                model="demo",
+                tokenizer=folder,
+                max_length=ctx,
+                timeout=3600,
+            )
+        yield lambda questions: answers(model, questions)
+
+
+def opened(name: str, path: str, args: argparse.Namespace) -> contextlib.AbstractContextManager[Peer]:
+    """A peer by name."""
+    if name.startswith("hf-"):
+        return hf(path, name.removeprefix("hf-"), args.batch)
+    return over_server(name, path, args.threads, args.ctx)
+
+
+def measure(
+    backend: LlamaCppBackend, peer: Peer, questions: Sequence[Question], args: argparse.Namespace, console: Console
+) -> tuple[dict[str, Any], list[str]]:
+    """Both in turn, the order alternating; the peer on the first ``peer_items`` questions only."""
+    few = questions[: args.peer_items or len(questions)]
+    seconds: dict[str, list[float]] = {"ours": [], "peer": []}
+    found: dict[str, np.ndarray[Any, Any]] = {}
+    shared(backend, questions[:1])
+    for number in range(args.rounds):
+        for who in ("ours", "peer") if number % 2 else ("peer", "ours"):
+            start = time.perf_counter()
+            found[who] = np.array(shared(backend, questions) if who == "ours" else peer(few))
+            seconds[who].append((time.perf_counter() - start) / len(found[who]))
+        console.print(
+            f"round {number + 1}/{args.rounds}: {seconds['ours'][-1]:.3f} s a question, "
+            f"peer {seconds['peer'][-1]:.3f} s",
+            highlight=False,
+        )
+    ours, theirs = found["ours"][: len(few)], found["peer"]
+    gold = np.array([question.gold for question in few])
+    differ = np.flatnonzero(ours.argmax(axis=1) != theirs.argmax(axis=1))
+    lines = [
+        f"{few[i].key}: {'ABCD'[ours[i].argmax()]} ours, {'ABCD'[theirs[i].argmax()]} peer; "
+        f"margins {margin(ours[i]):.4f} and {margin(theirs[i]):.4f} nats"
+        for i in differ
+    ]
+    return {
+        "questions_ours": len(questions),
+        "questions_peer": len(few),
+        "questions_per_s_ours": 1 / float(np.mean(seconds["ours"])),
+        "questions_per_s_peer": 1 / float(np.mean(seconds["peer"])),
+        "times_as_fast": pooled_ratio(seconds["peer"], seconds["ours"]),
+        "equal_choices": 1 - len(differ) / len(few),
+        "largest_difference_nats": float(np.abs(ours - theirs).max()),
+        "mean_difference_nats": float(np.abs(ours - theirs).mean()),
+        "accuracy_ours": float(np.mean(ours.argmax(axis=1) == gold)),
+        "accuracy_peer": float(np.mean(theirs.argmax(axis=1) == gold)),
+        "wide_differences": sum(min(margin(ours[i]), margin(theirs[i])) > NEAR_TIE for i in differ),
+    }, lines
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("peer", choices=("hf-float32", "hf-bfloat16", "gguf", "local-completions"))
+    parser.add_argument("--weights", default="q8_0", help="ours; the hf types read the F16 file")
+    parser.add_argument("--form", choices=("letters", "continuation"), default="letters")
+    parser.add_argument("--shots", type=int, help="default: 5 for letters, 0 for continuation")
+    parser.add_argument("--subject", action="append", help="default: astronomy; may be given several times; 'all'")
+    parser.add_argument("--items", type=int, default=20, help="questions a subject")
+    parser.add_argument("--peer-items", type=int, default=0, help="how many of them the peer gets; 0 for all")
+    parser.add_argument("--batch", type=int, default=4, help="of the hf types")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--ctx", type=int, default=4096)
+    parser.add_argument("--threads", type=int, default=effective_cpus())
+    args = parser.parse_args()
+    shots = args.shots if args.shots is not None else (5 if args.form == "letters" else 0)
+    model = resolve("demo", args.weights)
+    backend = LlamaCppBackend()
+    backend.load(
+        EngineSpec("llama_cpp", str(model.path), model.digest, args.weights, threads=args.threads, ctx=args.ctx)
+    )
+    data = MmluRequests(args.form, shots, lambda text: backend.tokenize(text, bos=True))
+    subjects = args.subject or ["astronomy"]
+    names = sorted(data.parts) if subjects == ["all"] else subjects
+    questions = [question for name in names for question in data.questions(name, args.items)]
+    file = str(resolve("demo", "f16").path) if args.peer.startswith("hf-") else str(model.path)
+    with opened(args.peer, file, args) as peer:
+        found, lines = measure(backend, peer, questions, args, Console(stderr=True))
+    for line in lines:
+        print(line)
+    goals = {"times_as_fast": GOALS[args.peer]} if args.peer in GOALS else {}
+    title = f"{args.peer} · {data.source.label}, {shots}-shot {args.form}, ours {args.weights}, {args.threads} threads"
+    return conclude(f"scoring_peers.{args.peer}", title, found, goals)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

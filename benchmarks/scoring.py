@@ -1,12 +1,12 @@
 """Scoring with shared prefixes against one pass a question, on the same engine, in turn, and the answers compared.
 
-``python -m benchmarks.scoring`` takes lm-eval's own MMLU prompts. Subject by subject it scores them with the scorer and
-then (or first: the order alternates) each question alone, from an empty cache and without any of the scorer's code. It
-prints the ratio of the times beside the ratio of the tokens, which is the most that sharing can give, and every question
-whose answer differs. With ``--pp512`` llama-bench measures the engine's prompt speed in between.
+``python -m benchmarks.scoring`` takes lm-eval's own MMLU prompts. Subject by subject it scores them with the scorer,
+and then (or first: the order alternates) each question alone, from an empty cache and without any of the scorer's
+code. It prints the ratio of the times beside the ratio of the tokens, which is the most that sharing can give, and
+every question whose answer differs. With ``--pp512`` llama-bench measures the engine's prompt speed in between.
 
-``--rows FILE`` keeps what was measured: a second run goes on where the first ended. Needs a quiet machine for its times;
-the answers do not depend on it.
+``--rows FILE`` keeps what was measured: a second run goes on where the first ended. Times need a quiet machine; the
+answers do not depend on it.
 """
 
 from __future__ import annotations
@@ -80,9 +80,7 @@ def margin(four: Sequence[float]) -> float:
 
 def figures(blocks: Sequence[Block], prompt_tps: Sequence[float]) -> tuple[dict[str, Any], list[str]]:
     """The table's figures and a line for each question that was answered differently."""
-    ours, theirs = (
-        np.array([four for b in blocks for four in b["answers"][way]]) for way in ("shared", "alone")
-    )
+    ours, theirs = (np.array([four for b in blocks for four in b["answers"][way]]) for way in ("shared", "alone"))
     keys = [key for b in blocks for key in b["keys"]]
     gold = np.array([g for b in blocks for g in b["gold"]])
     differ = np.flatnonzero(ours.argmax(axis=1) != theirs.argmax(axis=1))

@@ -74,23 +74,23 @@ def completions_server(path: str, threads: int, ctx: int) -> Iterator[str]:
     command = [sys.executable, "-m", "llama_cpp.server", "--model", path, "--port", str(port)]
     command += ["--n_threads", str(threads), "--n_threads_batch", str(threads), "--n_ctx", str(ctx)]
     command += ["--logits_all", "true", "--n_batch", "512", "--flash_attn", "false"]
-    log = tempfile.TemporaryFile()
-    process = subprocess.Popen(command, env=environment(), stdout=log, stderr=subprocess.STDOUT)
     url = f"http://127.0.0.1:{port}"
-    try:
-        for _ in range(600):
-            if process.poll() is not None:
-                log.seek(0)
-                raise RuntimeError(f"llama_cpp.server ended: {log.read().decode(errors='replace')[-2000:]}")
-            with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/v1/models", timeout=5):
-                break
-            time.sleep(0.2)
-        else:
-            raise RuntimeError("llama_cpp.server did not come up in two minutes")
-        yield url
-    finally:
-        process.kill()
-        process.wait()
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(command, env=environment(), stdout=log, stderr=subprocess.STDOUT)
+        try:
+            for _ in range(600):
+                if process.poll() is not None:
+                    log.seek(0)
+                    raise RuntimeError(f"llama_cpp.server ended: {log.read().decode(errors='replace')[-2000:]}")
+                with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/v1/models", timeout=5):
+                    break
+                time.sleep(0.2)
+            else:
+                raise RuntimeError("llama_cpp.server did not come up in two minutes")
+            yield url
+        finally:
+            process.kill()
+            process.wait()
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from harness.backends.llama_cpp import amx
 from harness.meters import bandwidth as bandwidth_meter
 from harness.meters import contention as contention_meter
 from harness.meters.cpus import effective_cpus
@@ -197,6 +198,8 @@ def engines() -> Check:
     text = ", ".join(f"{name} {version}" for name, version in found.items())
     if "llama-cpp-python" not in found:
         return Check("engines", "missing", text or "none", "the default engine is not installed", "pip install -e .")
+    if fault := amx.installed_fault():
+        return Check("engines", "limited", text, f"llama.cpp was {fault}; its AMX stays unused", amx.remedy())
     return Check("engines", "ok", text)
 
 

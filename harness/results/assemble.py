@@ -108,6 +108,18 @@ def _doubts(run: RunData, found: Mapping[str, Mapping[str, Figure]]) -> Iterator
             asked, placed = placement.get("gpu_layers_asked", 0), placement.get("gpu_layers", 0)
             if placed < min(asked, layers):
                 yield {"code": "placement", "text": f"{variant.name}: {placed} of {layers} layers are on a GPU"}
+    if slow := next((found for v in run.variants if (found := _amx(v)).startswith("off")), ""):
+        why = slow.removeprefix("off: ")
+        yield {
+            "code": "amx",
+            "text": f"llama.cpp was {why}: AMX is unused, so int8 and int4 could be faster; see doctor",
+        }
+
+
+def _amx(variant: VariantRun) -> str:
+    """What became of the CPU's matrix unit when the variant was loaded, "" where that is unknown."""
+    loaded = variant.rows("engine", "load")
+    return str(loaded[0]["info"].get("placement", {}).get("amx", "")) if loaded else ""
 
 
 def _quiet(run: RunData) -> Json:

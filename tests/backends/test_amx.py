@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import ctypes
+from importlib.metadata import version
 
 import pytest
 
+from harness import doctor
 from harness.backends.llama_cpp import amx
 
 
@@ -56,3 +58,12 @@ def test_library_is_judged_by_the_compiler_it_names(tmp_path, monkeypatch):
     cpu.write_text("flags : avx2 amx_tile\n")
     (tmp_path / "libggml-cpu.so").write_bytes(b"\0GCC: (Debian 14.2.0-19) 14.2.0\0")
     assert amx.fault.__wrapped__(library) is None
+
+
+def test_the_doctor_names_the_fault_and_a_remedy(monkeypatch):
+    monkeypatch.setattr(doctor.amx, "installed_fault", lambda: "built by GCC 12.2.0, which miscompiles AMX")
+    check = doctor.engines()
+    assert check.status == "limited" and "GCC 12.2.0" in check.why
+    assert "CC=clang-19" in check.remedy and f"llama-cpp-python=={version('llama-cpp-python')}" in check.remedy
+    monkeypatch.setattr(doctor.amx, "installed_fault", lambda: None)
+    assert doctor.engines().status == "ok"

@@ -16,9 +16,16 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 _FIXED = {11: 5, 12: 4, 13: 3}
+REMEDY = (
+    "build it with clang or a newer GCC; on Debian: apt install clang-19 libomp-19-dev, then "
+    "CC=clang-19 CXX=clang++-19 pip install --force-reinstall --no-deps --no-cache-dir --no-binary :all: "
+    "llama-cpp-python=={version}"
+)
 _SMALL_STACK = 8192  # the tiles alone need 8192 bytes more than the rest of the frame
 
 
@@ -50,6 +57,18 @@ def fault(library: Path) -> str | None:
     named = re.findall(rb"GCC: \([^\0]{1,80}?\) \d+\.\d+\.\d+", code.read_bytes())
     broken = sorted({text.decode(errors="replace") for text in named if is_broken(text.decode(errors="replace"))})
     return f"built by {broken[0]}, which miscompiles AMX (gcc.gnu.org/PR114098)" if broken else None
+
+
+def remedy() -> str:
+    """How to get a build with AMX, as one line."""
+    return REMEDY.format(version=version("llama-cpp-python"))
+
+
+def installed_fault() -> str | None:
+    """``fault`` of the installed library, which is found without loading it."""
+    package = find_spec("llama_cpp")
+    folder = Path(package.origin).parent / "lib" if package and package.origin else None
+    return fault(folder / "libllama.so") if folder else None
 
 
 @contextmanager

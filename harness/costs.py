@@ -132,7 +132,10 @@ def suite_tokens(settings: SuiteSettings, part: str) -> tuple[float, float]:
 def _fidelity_tokens(settings: FidelityPlan, part: str) -> tuple[float, float]:
     if part == "kl":
         return settings.tokens * LOGITS_FACTOR, 0
-    return settings.greedy_prompts * GREEDY_PROMPT_TOKENS, settings.greedy_prompts * settings.greedy_tokens
+    # The audit reads each prompt three times: with speculation, without it, and for the noise floor.
+    passes = 3 if part == "audit" else 1
+    prompts = passes * settings.greedy_prompts
+    return prompts * GREEDY_PROMPT_TOKENS, prompts * settings.greedy_tokens
 
 
 def cell_s(cell: Cell, variant: Variant, suites: SuitePlan, model: ModelSize, machine: Machine) -> float:

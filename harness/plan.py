@@ -22,10 +22,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A piece of a suite. ``scoring``: log-likelihoods only, which speculation cannot change."""
+    """A piece of a suite.
+
+    Attributes:
+        scoring: Log-likelihoods only, which speculation cannot change.
+        speculating: Only for variants that speculate.
+    """
 
     name: str
     scoring: bool
+    speculating: bool = False
 
 
 # What each suite is made of; parts that only score are shared by variants that differ in speculation alone.
@@ -34,7 +40,7 @@ PARTS: Mapping[str, tuple[Part, ...]] = {
     "long_context": (Part("probes", True), Part("continuation", False)),
     "code_syntax": (Part("programs", False),),
     "speed": (Part("trials", False),),
-    "fidelity": (Part("kl", True), Part("greedy", False)),
+    "fidelity": (Part("kl", True), Part("greedy", False), Part("audit", False, speculating=True)),
 }
 
 
@@ -142,6 +148,8 @@ def cells(
     for variant in ordered:
         for suite, _ in suites.items():
             for part in PARTS[suite]:
+                if part.speculating and variant.speculation is None:
+                    continue
                 key = (suite, part.name, _scoring_key(variant) if part.scoring else variant.name)
                 owner = first.setdefault(key, variant.name)
                 shared = None if owner == variant.name else owner

@@ -37,6 +37,7 @@ CODES: Mapping[str, str] = {
     "undefined": "the formula has no value for these data",
     "sample_not_mmlu": "from the built-in sample of MMLU-format questions, not MMLU itself",
     "no_speculation": "this variant does not speculate",
+    "lossy_speculation": "speculation changed the output where the model alone was not near a tie",
     "is_reference": "compared with itself",
     "shared_scoring": "log-likelihood does not depend on speculation; scored once with the same weights and settings",
 }
@@ -75,6 +76,8 @@ class RequestRecord:
         finish_reason: "stop" | "length" | "error" | None (stream ended without one).
         asked_tokens: Length asked for, None if the model was free to stop.
         drafted, accepted, verify_steps: Engine counters of speculation; None without speculation.
+        drafted_at, accepted_at: The same tokens by their place in a draft; None where not recorded.
+        draft_s, verify_s: Seconds in drafting and in verifying, the engine's own clock; None where not recorded.
         cached_tokens: Prompt tokens that came from a cache.
         attempt: 1 for the first try.
         codes: Reason codes found while measuring.
@@ -90,6 +93,10 @@ class RequestRecord:
     drafted: int | None = None
     accepted: int | None = None
     verify_steps: int | None = None
+    drafted_at: tuple[int, ...] | None = None
+    accepted_at: tuple[int, ...] | None = None
+    draft_s: float | None = None
+    verify_s: float | None = None
     cached_tokens: int = 0
     attempt: int = 1
     error: str | None = None

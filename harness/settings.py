@@ -119,12 +119,16 @@ class VariantSettings(Model):
     )
 
 
+_ADAPT = "draft length follows acceptance: 2 more where all drafts were accepted, else 1 fewer, at most tokens"
+
+
 class PromptLookup(Model):
     """Draft tokens copied from after the last place where the latest n-gram occurred."""
 
     kind: Literal["prompt_lookup"]
     ngram: Annotated[int, Field(ge=1, le=16)] = 3
     tokens: Annotated[int, Field(ge=1, le=64)] = 8
+    adapt: bool = Field(False, description=_ADAPT)
 
 
 class DraftModel(Model):
@@ -134,6 +138,7 @@ class DraftModel(Model):
     weights: Weights | None = None
     model: str | None = Field(None, min_length=1, description="path of another GGUF file with the same vocabulary")
     tokens: Annotated[int, Field(ge=1, le=64)] = 4
+    adapt: bool = Field(False, description=_ADAPT)
 
 
 Speculation = Annotated[PromptLookup | DraftModel, Field(discriminator="kind")]

@@ -18,6 +18,7 @@ class Speculate:
         kind: none | prompt_lookup | draft_model.
         ngram: Longest n-gram that prompt lookup matches.
         tokens: Tokens drafted per step at most.
+        adapt: Whether the draft length follows acceptance, up to ``tokens``; else every draft has ``tokens``.
         draft_path: GGUF of the draft model.
         draft_digest: sha256 of that file, hex.
     """
@@ -25,6 +26,7 @@ class Speculate:
     kind: Literal["none", "prompt_lookup", "draft_model"] = "none"
     ngram: int = 3
     tokens: int = 8
+    adapt: bool = False
     draft_path: str | None = None
     draft_digest: str | None = None
 
@@ -120,6 +122,7 @@ class GenerateRequest:
         stop: Texts that end the generation; the text before the first is kept.
         ignore_eos: Go on past end tokens until ``max_tokens`` (speed trials, equal length for all).
         margins: Also return the difference of the top two log-probabilities at each step (greedy only).
+        speculate: Speculate where the variant does; False takes the plain loop on the same engine.
     """
 
     prompt: tuple[int, ...]
@@ -131,6 +134,7 @@ class GenerateRequest:
     stop: tuple[str, ...] = ()
     ignore_eos: bool = False
     margins: bool = False
+    speculate: bool = True
 
 
 @dataclass(slots=True)
@@ -147,8 +151,10 @@ class GenerateEnd:
 
     Attributes:
         finish_reason: "stop" (end token or stop text) | "length" | "nonfinite".
-        drafted, accepted, verify_steps: Counters of speculation; None where the variant does not speculate.
         text: Text of all tokens emitted, cut at the stop text.
+        drafted, accepted, verify_steps: Counters of speculation; None where the request was not speculated.
+        drafted_at, accepted_at: Drafted and accepted tokens by their place in a draft.
+        draft_s, verify_s: Seconds spent drafting and verifying; reading the prompt is in neither.
     """
 
     finish_reason: str
@@ -156,6 +162,8 @@ class GenerateEnd:
     drafted: int | None = None
     accepted: int | None = None
     verify_steps: int | None = None
+    drafted_at: list[int] | None = None
+    accepted_at: list[int] | None = None
     draft_s: float | None = None
     verify_s: float | None = None
 
@@ -209,6 +217,15 @@ class Backend(Protocol):
         """Logits over the full vocabulary at every position, in chunks ``(first position, array (m, n_vocab))``.
 
         ``batch`` limits the micro-batch (noise floor). Memory stays bounded by one chunk.
+        """
+        ...
+
+    def margins(self, prompt: Sequence[int], output: Sequence[int], *, batch: int) -> list[float | None]:
+        """How far the engine puts each token of ``output`` ahead of its best rival, given all tokens before it.
+
+        The prompt is read as a generation reads it, the output ``batch`` tokens at a time (1: as plain decoding does;
+        more: as a verification does). Log-probability of the token minus the largest other; negative where another
+        token is ahead, None where the logits are not finite. No more than ``batch`` rows of logits are held.
         """
         ...
 

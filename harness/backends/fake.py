@@ -3,7 +3,9 @@
 Its language model looks at the last two tokens only, so every result can be worked out by hand. Settings
 (``EngineSpec.extra``): ``pieces`` further vocabulary entries, ``add_bos`` whether the model wants a BOS (true),
 ``template`` whether it has a chat template (true), ``script`` a text that every generation continues with,
-``nonfinite`` a text whose presence at the end of the context makes the logits NaN.
+``nonfinite`` a text whose presence at the end of the context makes the logits NaN, ``rounding`` how much a
+verification's logits differ from single ones, ``lossy`` the number of a token at which speculation takes the second
+best.
 """
 
 from __future__ import annotations
@@ -120,7 +122,7 @@ class FakeBackend:
         turns = "".join(f"[{message['role']}]{message['content']}{EOS_TEXT}" for message in messages)
         return f"{BOS_TEXT}{turns}[assistant]"
 
-    def _row(self, tokens: Sequence[int]) -> npt.NDArray[np.float32]:
+    def _row(self, tokens: Sequence[int], verifying: bool = False) -> npt.NDArray[np.float32]:
         """Logits after the tokens: hashed from the last two, disturbed more as the weights get fewer bits."""
         if self._given is not None:
             return self._given(tokens)
@@ -130,6 +132,8 @@ class FakeBackend:
         row = self._hashed(f"model {list(tokens[-2:])}") + self._noise * self._hashed(
             f"{self._spec.weights} {list(tokens[-2:])}"
         )
+        if verifying and (rounding := self._spec.extra.get("rounding", 0.0)):
+            row += rounding * self._hashed(f"verified {list(tokens[-2:])}")
         return row.astype(np.float32)
 
     def _hashed(self, key: str) -> npt.NDArray[np.float64]:
@@ -184,32 +188,34 @@ class FakeBackend:
         return self._generate(request)
 
     def _generate(self, request: GenerateRequest) -> Iterator[Emission | GenerateEnd]:
-        speculates = self._spec.speculate.kind != "none"
-        drafted = accepted = steps = 0
-        tokens, reason = self._tokens(request)
+        how = self._spec.speculate
+        speculates = how.kind != "none" and request.speculate
+        drafted_at, accepted_at, steps = [0] * how.tokens, [0] * how.tokens, 0
+        tokens, reason = self._tokens(request, speculates)
         at, burst = 0, 1
         while at < len(tokens):
-            part = tokens[at : at + burst]
+            part = tokens[at : at + min(burst, how.tokens + 1)]
             yield Emission([token for token, _ in part], [margin for _, margin in part] if request.margins else None)
             if speculates and at:
-                drafted += self._spec.speculate.tokens
-                accepted += len(part) - 1
+                drafted_at = [n + 1 for n in drafted_at]
+                accepted_at = [n + (place < len(part) - 1) for place, n in enumerate(accepted_at)]
                 steps += 1
             at += len(part)
             burst = {1: 3, 3: 2, 2: 1}[burst] if speculates else 1
         text = self.detokenize([token for token, _ in tokens]).decode(errors="replace")
         text = text[: min((text.find(stop) for stop in request.stop if stop in text), default=len(text))]
         if speculates:
-            yield GenerateEnd(reason, text, drafted, accepted, steps, draft_s=0.0, verify_s=0.0)
+            drafted, accepted = sum(drafted_at), sum(accepted_at)
+            yield GenerateEnd(reason, text, drafted, accepted, steps, drafted_at, accepted_at, 1e-3 * steps, 3e-3 * steps)
         else:
             yield GenerateEnd(reason, text)
 
-    def _tokens(self, request: GenerateRequest) -> tuple[list[tuple[int, float]], str]:
+    def _tokens(self, request: GenerateRequest, speculates: bool) -> tuple[list[tuple[int, float]], str]:
         """Tokens with their margins, and why they end."""
         script = [*self.tokenize(self._spec.extra["script"]), EOS] if "script" in self._spec.extra else None
         seen, out, rng = list(request.prompt), list[tuple[int, float]](), np.random.default_rng(request.seed)
         while len(out) < request.max_tokens:
-            row = self._row(seen)
+            row = self._row(seen, verifying=speculates and bool(out))
             if not np.isfinite(row.max()):
                 return out, "nonfinite"
             best = np.sort(row)[-2:]
@@ -220,6 +226,8 @@ class FakeBackend:
                 token = int(rng.choice(len(p), p=p / p.sum()))
             else:
                 token = int(row.argmax())
+            if speculates and len(out) == self._spec.extra.get("lossy"):
+                token = int(row.argsort()[-2])
             if token == EOS and not request.ignore_eos:
                 return out, "stop"
             out.append((token, float(best[1] - best[0])))
@@ -238,6 +246,15 @@ class FakeBackend:
         for start in range(0, len(tokens), step):
             stop = min(start + step, len(tokens))
             yield start, np.stack([self._row(tokens[: i + 1]) for i in range(start, stop)])
+
+    def margins(self, prompt: Sequence[int], output: Sequence[int], *, batch: int) -> list[float | None]:
+        """How far each token of the output is ahead of its best rival."""
+        found: list[float | None] = []
+        for i, token in enumerate(output):
+            row = self._row([*prompt, *output[:i]], verifying=batch > 1 and i > 0)
+            lead = float(row[token] - np.delete(row, token).max())
+            found.append(lead if isfinite(lead) else None)
+        return found
 
     def close(self) -> None:
         """Nothing to free."""

@@ -126,6 +126,23 @@ _ALL = (
         0.05,
     ),
     Metric(
+        "draft_share",
+        "time in drafting",
+        "ratio",
+        "none",
+        "seconds drafting / seconds drafting and verifying, pooled over requests",
+        "speculation",
+    ),
+    Metric(
+        "audit_identical",
+        "same text without speculation",
+        "ratio",
+        "higher",
+        "prompts whose greedy text is the same with and without speculation / prompts",
+        "speculation",
+        0.01,
+    ),
+    Metric(
         "ceiling_tps",
         "bandwidth ceiling",
         "tokens/s",

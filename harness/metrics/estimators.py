@@ -274,25 +274,3 @@ def prefill(trials: Sequence[Trial]) -> Figure:
     if not math.isfinite(half) or slope - half <= 0:
         return Figure(1 / slope, n=len(values), reasons=("small_n",))
     return Figure(1 / slope, 1 / (slope + half), 1 / (slope - half), len(values))
-
-
-def accept(trials: Sequence[Trial], rate: bool) -> Figure:
-    """Accepted over drafted tokens (``rate``), or tokens per verification; pooled over requests."""
-    records = [t.record for t in trials if t.record.accepted is not None]
-    if not records:
-        return missing("no_speculation")
-    per = [float((r.drafted if rate else r.verify_steps) or 0) for r in records]
-    found = interval.ratio_interval([float(r.accepted or 0) for r in records], per)
-    if found is None:
-        return missing("undefined", n=len(records))
-    low, high = found.low, found.high
-    if low is not None and high is not None:
-        low, high = max(0.0, low), (min(1.0, high) if rate else high)
-    shift = 0.0 if rate else 1.0
-    return Figure(
-        found.value + shift,
-        None if low is None else low + shift,
-        None if high is None else high + shift,
-        found.n,
-        () if found.n > 1 else ("small_n",),
-    )

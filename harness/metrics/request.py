@@ -49,6 +49,9 @@ def trial_from_payload(payload: Mapping[str, Any]) -> Trial:
     fields = dict(payload["record"])
     events = tuple(Event(*event) for event in fields.pop("events"))
     codes = tuple(fields.pop("codes", ()))
+    for key in ("drafted_at", "accepted_at"):
+        if fields.get(key) is not None:
+            fields[key] = tuple(fields[key])
     record = RequestRecord(events=events, codes=codes, **fields)
     return Trial(payload["block"], payload["position"], payload["prompt_tokens"], record)
 
@@ -228,6 +231,11 @@ def playout_lag_s(record: RequestRecord) -> float | None:
         lag = max(lag, (event.t_ns - events[0].t_ns) * NS - (before + 1 - sizes[0]) * tpot)
         before += size
     return lag
+
+
+def speculation_s(record: RequestRecord) -> float | None:
+    """Seconds in drafting and verifying together; None where not recorded."""
+    return None if record.draft_s is None or record.verify_s is None else record.draft_s + record.verify_s
 
 
 def accept_rate(record: RequestRecord) -> float | None:

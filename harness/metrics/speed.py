@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from harness.metrics import estimators as est
-from harness.metrics import request
+from harness.metrics import request, speculation
 from harness.metrics.request import Trial, trial_from_payload
 from harness.metrics.trials import Usable, prompt_groups, usable
 from harness.record import Figure, RequestRecord, missing
@@ -58,8 +58,9 @@ _FIGURES: Mapping[str, tuple[Callable[[Sequence[Trial]], Figure], frozenset[str]
     "playout_lag_s": (lambda ts: est.median(ts, request.playout_lag_s), CACHED),
     "stall_s": (lambda ts: est.mean(ts, _stall_s), CACHED),
     "tokens_per_chunk": (lambda ts: est.pooled(ts, request.output_tokens, _chunks), CACHED),
-    "accept_rate": (lambda ts: est.accept(ts, True), CACHED),
-    "accept_len": (lambda ts: est.accept(ts, False), CACHED),
+    "accept_rate": (speculation.accept_rate, CACHED),
+    "accept_len": (speculation.accept_len, CACHED),
+    "draft_share": (speculation.draft_share, CACHED),
 }
 
 

@@ -18,6 +18,7 @@ from harness.results.figures import figures
 from harness.results.fronts import fronts
 from harness.results.model import RunData, VariantRun
 from harness.results.series import series
+from harness.suites import lossless
 from harness.suites.long_context import score as long_context
 
 Json = dict[str, Any]
@@ -44,7 +45,8 @@ def derive(run: RunData) -> tuple[Json, Json]:
     drawn = series(run)
     wish = default_wish(results)
     keys = [key for key in (wish.quality_key, "mmlu_acc", "top1_agreement", "ledger_acc") if key]
-    results["fronts"] = fronts(run, found, list(dict.fromkeys(keys)))
+    failed = {entry["name"] for entry in results["variants"] if entry["status"] == "failed"}
+    results["fronts"] = fronts(run, found, list(dict.fromkeys(keys)), failed)
     results["decision"] = decide(results, wish)
     results["claims"] = evaluate_claims(results, drawn)
     return results, drawn
@@ -108,7 +110,7 @@ def _doubts(run: RunData, found: Mapping[str, Mapping[str, Figure]]) -> Iterator
             asked, placed = placement.get("gpu_layers_asked", 0), placement.get("gpu_layers", 0)
             if placed < min(asked, layers):
                 yield {"code": "placement", "text": f"{variant.name}: {placed} of {layers} layers are on a GPU"}
-    if slow := next((found for v in run.variants if (found := _amx(v)).startswith("off")), ""):
+    if slow := next((state for v in run.variants if (state := _amx(v)).startswith("off")), ""):
         why = slow.removeprefix("off: ")
         yield {
             "code": "amx",
@@ -203,6 +205,9 @@ def _variant(variant: VariantRun, found: Mapping[str, Figure]) -> Json:
     if any("nonfinite" in figure.reasons for figure in found.values()):
         status = "failed"
         failures = failures or [{"suite": "all", "reason": "the model produced NaN or infinite logits"}]
+    if changed := lossless.fault(lossless.audit(variant.rows("fidelity", "audit"))):
+        status = "failed"
+        failures.append({"suite": "fidelity", "reason": changed})
     return {
         "name": variant.name,
         "reference": variant.reference,

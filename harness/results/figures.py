@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from harness.metrics import energy, quality, roofline, speed
 from harness.metrics.catalog import METRICS
 from harness.record import Figure, missing
 from harness.results.model import RunData, VariantRun
-from harness.suites import fidelity
+from harness.suites import fidelity, lossless
 from harness.suites.code_syntax import score as code
 from harness.suites.long_context import score as long_context
 
@@ -26,6 +25,7 @@ _SOURCES: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("long_context", "continuation"): ("nondegeneration", "coherence_1_10"),
     ("code_syntax", "programs"): ("code_parse_rate", "code_extract_rate", "code_truncated_rate"),
     ("fidelity", "greedy"): ("greedy_agree_tokens",),
+    ("fidelity", "audit"): ("audit_identical",),
     ("engine", "load"): ("load_s", "peak_rss_bytes", "model_bytes", "kv_bytes"),
 }
 
@@ -33,7 +33,7 @@ _SOURCES: Mapping[tuple[str, str], tuple[str, ...]] = {
 def figures(run: RunData, variant: VariantRun) -> Figures:
     """Every catalogue figure of a variant, by key; none is left out, a missing one has its reason."""
     found: Figures = {}
-    for part in (_speed, _memory, _mmlu, _long_context, _code, _fidelity):
+    for part in (_speed, _memory, _mmlu, _long_context, _code, _fidelity, _audit):
         found |= part(run, variant)
     found = {**found, **_roofline(run, variant, found)}
     for key in METRICS:
@@ -74,8 +74,8 @@ def _speed(run: RunData, variant: VariantRun) -> Figures:
     base = None if variant.reference else run.reference.trials()
     found = speed.speed_figures(trials)
     found["speedup"] = missing("not_measured") if base == [] else speed.speedup(trials, base)
-    if variant.spec["speculate"]["kind"] == "none":
-        found |= {key: missing("no_speculation") for key in ("accept_rate", "accept_len")}
+    if not variant.speculates:
+        found |= {key: missing("no_speculation") for key in ("accept_rate", "accept_len", "draft_share")}
     measured = [energy.EnergyTrial(trial, tuple(row["energy"])) for trial, row in zip(trials, rows, strict=True)]
     return found | energy.energy_figures(measured, *_idle_w(variant))
 
@@ -115,7 +115,7 @@ def _roofline(run: RunData, variant: VariantRun, found: Figures) -> Figures:
     probe = run.facts.get("bandwidth")
     if not rows or not trials or not probe:
         return {}
-    if variant.spec["speculate"]["kind"] != "none":
+    if variant.speculates:
         return {key: missing("undefined") for key in ("ceiling_tps", "mbu")}
     info = rows[0]["info"]
     depth = sum(row["prompt_tokens"] + (row["record"]["output_tokens"] or 0) / 2 for row in trials) / len(trials)
@@ -135,11 +135,7 @@ def _mmlu(run: RunData, variant: VariantRun) -> Figures:
 
 def same_scoring(run: RunData, variant: VariantRun) -> bool:
     """Whether a variant's log-likelihoods are the reference's own."""
-    return variant.reference or _scoring_spec(variant) == _scoring_spec(run.reference)
-
-
-def _scoring_spec(variant: VariantRun) -> dict[str, Any]:
-    return {key: value for key, value in variant.spec.items() if key not in ("speculate", "speculation", "model_path")}
+    return variant.reference or variant.plain_spec == run.reference.plain_spec
 
 
 def _long_context(run: RunData, variant: VariantRun) -> Figures:
@@ -175,3 +171,10 @@ def _fidelity(run: RunData, variant: VariantRun) -> Figures:
     if not greedy:
         found["greedy_agree_tokens"] = missing(variant.why_missing("fidelity", "greedy"))
     return found
+
+
+def _audit(run: RunData, variant: VariantRun) -> Figures:
+    rows = variant.rows("fidelity", "audit")
+    if variant.speculates and not rows:
+        return {}
+    return {"audit_identical": lossless.figure(lossless.audit(rows)) if rows else missing("no_speculation")}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,22 +22,28 @@ AllFigures = Mapping[str, Mapping[str, Figure]]
 # What stands against quality, in the order of the report's views.
 AGAINST = ("decode_tps", "ttft_s", "peak_rss_bytes", "energy_j_per_token")
 
+# Any of these fails a variant or the part that gives a figure.
+FATAL = ("nonfinite", "lossy_speculation", "cell_failed")
 
-def fronts(run: RunData, figures: AllFigures, quality_keys: Sequence[str]) -> list[dict[str, Any]]:
+
+def fronts(
+    run: RunData, figures: AllFigures, quality_keys: Sequence[str], failed: Container[str] = ()
+) -> list[dict[str, Any]]:
     """The headline front first (first quality key against decode speed), then the further views.
 
     Args:
         run: The run.
         figures: Figures by variant and key.
         quality_keys: Quality axes; the first is the headline's.
+        failed: Names of variants that no front may hold, whatever their figures.
     """
     pairs = [(quality_keys[0], key) for key in AGAINST] + [(key, "decode_tps") for key in quality_keys[1:]]
-    return [_front(run, figures, list(pair)) for pair in pairs]
+    return [_front(run, figures, list(pair), failed) for pair in pairs]
 
 
-def _front(run: RunData, figures: AllFigures, objectives: list[str]) -> dict[str, Any]:
+def _front(run: RunData, figures: AllFigures, objectives: list[str], failed: Container[str]) -> dict[str, Any]:
     points = {
-        name: {key: found[key].value if found[key].ranks else None for key in objectives}
+        name: {key: found[key].value if found[key].ranks and name not in failed else None for key in objectives}
         for name, found in figures.items()
     }
     front = pareto.front(points, objectives)
@@ -48,13 +54,21 @@ def _front(run: RunData, figures: AllFigures, objectives: list[str]) -> dict[str
         "objectives": objectives,
         "members": list(front.members),
         "p_front": chances,
-        "left_out": [{"name": name, "reasons": _reasons(figures[name], keys)} for name, keys in left.items()],
+        "left_out": [
+            {"name": name, "reasons": _fatal(figures[name]) if name in failed else _reasons(figures[name], keys)}
+            for name, keys in left.items()
+        ],
         "tied": groups,
     }
 
 
 def _reasons(figures: Mapping[str, Figure], keys: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(code for key in keys for code in figures[key].reasons)) or ["undefined"]
+
+
+def _fatal(figures: Mapping[str, Figure]) -> list[str]:
+    """The codes by which a variant failed."""
+    return [code for code in FATAL if any(code in figure.reasons for figure in figures.values())]
 
 
 def _uncertainty(

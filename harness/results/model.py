@@ -44,6 +44,17 @@ class VariantRun:
         found = self.parts.get((suite, part))
         return () if found is None else found.rows
 
+    @property
+    def speculates(self) -> bool:
+        """Whether the variant speculates."""
+        return bool(self.spec["speculate"]["kind"] != "none")
+
+    @property
+    def plain_spec(self) -> dict[str, Any]:
+        """Its settings without speculation: what its log-likelihoods depend on."""
+        left_out = ("speculate", "speculation", "model_path")
+        return {key: value for key, value in self.spec.items() if key not in left_out}
+
     def trials(self) -> list[Trial]:
         """The timed trials as the speed formulas take them."""
         return [trial_from_payload(row) for row in self.rows("speed", "trials")]

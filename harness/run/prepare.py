@@ -213,16 +213,18 @@ def _speculate(variant: Variant, file_of: Callable[[str], Any]) -> Speculate:
     if how is None:
         return Speculate()
     if isinstance(how, PromptLookup):
-        return Speculate("prompt_lookup", how.ngram, how.tokens)
+        return Speculate("prompt_lookup", how.ngram, how.tokens, how.adapt)
     assert isinstance(how, DraftModel)
     if how.weights is not None:
         draft = file_of(how.weights)
-        return Speculate("draft_model", tokens=how.tokens, draft_path=str(draft.path), draft_digest=draft.digest)
-    from harness.models import file_digest
+        path, digest = str(draft.path), draft.digest
+    else:
+        from harness.models import file_digest
 
-    path = Path(str(how.model))
-    read_header(path)
-    return Speculate("draft_model", tokens=how.tokens, draft_path=str(path), draft_digest=file_digest(path))
+        path = str(how.model)
+        read_header(Path(path))
+        digest = file_digest(Path(path))
+    return Speculate("draft_model", tokens=how.tokens, adapt=how.adapt, draft_path=path, draft_digest=digest)
 
 
 def _spec(variant: Variant, path: str, digest: str, speculate: Speculate) -> EngineSpec:

@@ -64,7 +64,7 @@ def _size(session: Session, cell: Cell) -> int:
     if suites.code_syntax is not None and cell.suite == "code_syntax":
         return suites.code_syntax.limit or 32
     assert suites.fidelity is not None
-    return suites.fidelity.greedy_prompts if cell.part == "greedy" else max(1, suites.fidelity.tokens // 512)
+    return suites.fidelity.greedy_prompts if cell.part != "kl" else max(1, suites.fidelity.tokens // 512)
 
 
 def _chat(session: Session, cell: Cell) -> bool:
@@ -162,6 +162,19 @@ def _greedy(session: Session, cell: Cell, done: set[str], on_row: Rows) -> None:
     )
 
 
+def _audit(session: Session, cell: Cell, done: set[str], on_row: Rows) -> None:
+    plan = session.prepared.suites.fidelity
+    assert plan is not None
+    session.worker(cell.variant).call(
+        "audit",
+        on_row,
+        prompts=[(prompt.id, prompt.text) for prompt in greedy_prompts(plan.greedy_prompts) if prompt.id not in done],
+        max_tokens=plan.greedy_tokens,
+        batch=session.prepared.specs[cell.variant].speculate.tokens + 1,
+        chat=_chat(session, cell),
+    )
+
+
 RUNNERS: dict[tuple[str, str], Callable[[Session, Cell, set[str], Rows], None]] = {
     ("mmlu", "docs"): _mmlu,
     ("long_context", "probes"): _probes,
@@ -169,4 +182,5 @@ RUNNERS: dict[tuple[str, str], Callable[[Session, Cell, set[str], Rows], None]] 
     ("code_syntax", "programs"): _programs,
     ("fidelity", "kl"): _kl,
     ("fidelity", "greedy"): _greedy,
+    ("fidelity", "audit"): _audit,
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 import codecs
 import gc
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from harness.backends.base import Backend, Emission, GenerateEnd, GenerateRequest
@@ -79,6 +80,10 @@ def record_of(backend: Backend, request: GenerateRequest) -> dict[str, Any]:
         "drafted": end.drafted,
         "accepted": end.accepted,
         "verify_steps": end.verify_steps,
+        "drafted_at": end.drafted_at,
+        "accepted_at": end.accepted_at,
+        "draft_s": end.draft_s,
+        "verify_s": end.verify_s,
         "codes": codes,
     }
 
@@ -112,6 +117,36 @@ def greedy(
         payload = {"prompt": name, "tokens": tokens, "margins": margins, "finish_reason": end.finish_reason}
         send(row_of(name, "greedy", payload))
         total += len(tokens)
+    return total
+
+
+def audit(
+    backend: Backend, send: Send, prompts: Sequence[tuple[str, str]], max_tokens: int, batch: int, chat: bool = False
+) -> int:
+    """Greedy continuations with speculation and without it, and how far rounding moves the latter's margins.
+
+    The plain text is evaluated once more, ``batch`` tokens at a time as a verification does: ``floor`` is by how much
+    each position's margin changes. Returns tokens generated.
+    """
+    total = 0
+    for name, text in prompts:
+        request = GenerateRequest(tuple(asked(backend, text, chat)), max_tokens, ignore_eos=True)
+        _, stamps, _, end = stream(backend, request)
+        _, plain_stamps, margins, plain_end = stream(backend, replace(request, speculate=False, margins=True))
+        tokens, plain = ([token for _, part in found for token in part] for found in (stamps, plain_stamps))
+        again = backend.margins(request.prompt, plain, batch=batch) if plain else []
+        payload = {
+            "prompt": name,
+            "tokens": tokens,
+            "plain": plain,
+            "margins": margins,
+            "floor": [None if b is None else abs(b - a) for a, b in zip(margins, again, strict=True)],
+            "batch": batch,
+            "finish_reason": end.finish_reason,
+            "plain_finish_reason": plain_end.finish_reason,
+        }
+        send(row_of(name, "audit", payload))
+        total += len(tokens) + len(plain)
     return total
 
 

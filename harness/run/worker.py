@@ -35,6 +35,7 @@ METHODS: dict[str, str] = {
     "kl_reference": "scoring",
     "kl": "scoring",
     "greedy": "tasks",
+    "audit": "tasks",
     "trial": "trial",
     "warm": "trial",
     "idle": "trial",

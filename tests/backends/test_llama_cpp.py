@@ -175,6 +175,20 @@ def test_scores_do_not_depend_on_order_and_equal_scoring_alone(engine, weights):
     assert all(result.finite and result.logprob < 0 for result in together)
 
 
+@pytest.mark.parametrize("weights", ["f16", "q8_0"])
+def test_contexts_side_by_side_score_as_each_alone(engine, weights):
+    from harness.backends.llama_cpp import score, score_plan
+
+    backend, found = engine(weights), {}
+    items = requests_of(backend)
+    apart = scores(backend, items)
+    scorer = score.Scorer(backend._scoring()._context, 512, can_roll_back=True, together=True)
+    scorer.run(score_plan.groups_of(items), found.__setitem__)
+    for i, one in enumerate(apart):
+        assert found[i].logprob == pytest.approx(one.logprob, abs=0.02 if weights == "f16" else 0.4)
+        assert found[i].n_tokens == one.n_tokens and found[i].finite
+
+
 def test_scores_equal_the_sum_over_full_logits(engine):
     backend = engine("q8_0")
     for request in requests_of(backend)[:8:5]:

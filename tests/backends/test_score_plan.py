@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.backends.base import ScoreRequest
-from harness.backends.llama_cpp.score import Scorer, check, groups_at_depths, groups_of
+from harness.backends.llama_cpp.score import SEQUENCES, Scorer
+from harness.backends.llama_cpp.score_plan import check, gather, groups_at_depths, groups_of
 from harness.errors import InputError
 
 from .conftest import ToyContext, toy_logits
@@ -27,7 +28,7 @@ def brute(request, before=()):
     return pytest.approx(total, abs=1e-5), is_greedy
 
 
-def run(groups, n, context=None, step=16, can_roll_back=True):
+def run(groups, n, context=None, step=16, can_roll_back=True, together=False):
     context = context or ToyContext(n_ctx=40 + 16)
     found = {}
 
@@ -35,15 +36,16 @@ def run(groups, n, context=None, step=16, can_roll_back=True):
         assert i not in found, "one result per request"
         found[i] = result
 
-    Scorer(context, step, can_roll_back=can_roll_back).run(groups, take)
+    Scorer(context, step, can_roll_back=can_roll_back, together=together).run(groups, take)
     assert sorted(found) == list(range(n))
     assert all(seqs == {0} for _, _, seqs in context.cells), "branches are dropped"
     return [found[i] for i in range(n)], context
 
 
-@given(st.lists(requests, min_size=1, max_size=8), st.sampled_from([8, 16]))
-def test_scores_equal_brute_force(items, step):
-    results, _ = run(groups_of(items), len(items), step=step)
+@given(st.lists(requests, min_size=1, max_size=8), st.sampled_from([8, 16, 48]), st.booleans())
+def test_scores_equal_brute_force(items, step, together):
+    context = ToyContext(capacity=step, n_ctx=40 + step)
+    results, _ = run(groups_of(items), len(items), context, step, together=together)
     for request, result in zip(items, results, strict=True):
         assert (result.logprob, result.is_greedy) == brute(request)
         assert result.n_tokens == len(request.continuation) and result.finite
@@ -105,6 +107,30 @@ def test_a_document_is_evaluated_once_over_all_depths():
     probes = [(depth, ScoreRequest((11,) * 8, (4,))) for depth in (20, 5, 10, 30)]
     _, context = run(groups_at_depths(document, probes), 4)
     assert len(context.evaluated) == 30 + 4 * 8
+
+
+def test_neighbours_share_a_decode_where_they_may():
+    shared = tuple([1, 2, 3] * 5)
+    items = [ScoreRequest((*shared, a, 4, 4), options) for a in (5, 6, 7) for options in ((8,), (9, 9, 9))]
+    context = ToyContext(capacity=64, n_ctx=100)
+    apart, _ = run(groups_of(items), len(items), ToyContext(n_ctx=100))
+    together, _ = run(groups_of(items), len(items), context, 64, together=True)
+    assert context.sizes == [15 + 3 * (3 + 2)]
+    assert [result.logprob for result in together] == pytest.approx([result.logprob for result in apart])
+
+
+def test_contexts_that_share_little_are_not_gathered():
+    def sizes(contexts, room=100, sequences=SEQUENCES):
+        items = [ScoreRequest(context, (1,)) for context in contexts]
+        return [(len(batch), shared) for batch, shared in gather(groups_of(items), room, sequences)]
+
+    long, other = tuple([1, 2] * 30), tuple([1, 3] * 30)
+    assert sizes([(*long, a) for a in range(3, 9)]) == [(6, 60)]
+    assert sizes([(*long, a) for a in range(3, 9)], sequences=5) == [(2, 60), (2, 60), (2, 60)]
+    assert sizes([(*long, 3), (*other, 3)]) == [(1, 60), (1, 60)]
+    # A third that shares one token only would have the first two's 60 evaluated twice.
+    assert sizes([(*long, 3), (*long, 4), (1, 3, 3)], room=1000) == [(2, 60), (1, 2)]
+    assert sizes([long, (*long, 3)]) == [(2, 59)]  # a context that is another's beginning ends in its own branch
 
 
 def test_single_token_options_share_one_row():

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.backends.llama_cpp.library import Context, spans
-from harness.backends.llama_cpp.speculate import NgramIndex, Probabilities, draw, greedy
+from harness.backends.llama_cpp.speculate import NgramIndex, Probabilities, Shared, draw, greedy
 
 
 class Policy(Protocol):
@@ -68,8 +68,8 @@ class LookupDrafter:
 class ModelDrafter:
     """A smaller model with its own context."""
 
-    def __init__(self, context: Context, limit: int) -> None:
-        self.limit, self._context = limit, context
+    def __init__(self, context: Context, limit: int, shared: Shared) -> None:
+        self.limit, self._context, self._shared = limit, context, shared
         self._pending: list[int] = []  # emitted, not yet in the draft's cache
         self._at = 0  # positions in the draft's cache that the target agreed with
         self._drafts: list[int] = []
@@ -79,7 +79,7 @@ class ModelDrafter:
         self._policy = policy
         self._pending, self._drafts, self._at = [], [], len(prompt)
         self._context.clear()
-        tokens = np.asarray(prompt, np.int32)
+        tokens = np.asarray(self._shared.readable(prompt), np.int32)
         for start, stop in spans(len(tokens), self._context.capacity):
             self._context.decode(self._context.put(0, tokens[start:stop], start))
 
@@ -90,7 +90,7 @@ class ModelDrafter:
         self._pending = self._pending or [token]
         if k < 1:
             return [], []
-        context, feed = self._context, self._pending
+        context, feed = self._context, self._shared.readable(self._pending)
         self._pending = []
         for _ in range(k):
             n = context.put(0, feed, self._at)
@@ -103,9 +103,10 @@ class ModelDrafter:
         return list(self._drafts), probs
 
     def _choose(self, logits: npt.NDArray[np.float32]) -> tuple[list[int], Probabilities | None]:
+        logits = self._shared.cut(logits)
         if self._policy.greedy:
             return [greedy(logits)], None
-        q = self._policy.p(logits)
+        q = self._shared.pad(self._policy.p(logits))
         return [draw(q, self._policy.rng)], q
 
     def accepted(self, emitted: Sequence[int]) -> None:

@@ -17,7 +17,7 @@ from harness.backends.base import (
     ScoreRequest,
     ScoreResult,
 )
-from harness.backends.llama_cpp import generate, score
+from harness.backends.llama_cpp import generate, score, score_plan
 from harness.backends.llama_cpp.draft import Drafter, LookupDrafter, ModelDrafter
 from harness.backends.llama_cpp.library import Context
 from harness.backends.llama_cpp.load import Model, check, describe, new_context, open_model
@@ -68,13 +68,13 @@ class LlamaCppBackend:
             raise InputError("speculate.draft_path: none; a draft model needs its GGUF file")
         draft = open_model(spec.speculate.draft_path, spec.gpu_layers)
         self._models.append(draft)
-        require_same(self._model.vocab, draft.vocab, f"draft {spec.speculate.draft_path}")
+        shared = require_same(self._model.vocab, draft.vocab, f"draft {spec.speculate.draft_path}")
         if not draft.can_roll_back:
             raise InputError(
                 f"speculate: the draft's {draft.header.architecture} keeps a recurrent state, "
                 "which cannot be rolled back; use another draft"
             )
-        self._drafter = ModelDrafter(self._context(draft, outputs=1), spec.speculate.tokens)
+        self._drafter = ModelDrafter(self._context(draft, outputs=1), spec.speculate.tokens, shared)
         return draft
 
     def _context(self, model: Model, *, outputs: int = 0, n_seq: int = 1, n_ctx: int | None = None) -> Context:
@@ -104,10 +104,12 @@ class LlamaCppBackend:
         """Stream emissions; the last value is a GenerateEnd. Faults of the request are raised at once."""
         vocab = self._vocab
         generate.check(request, vocab, self._spec.ctx)
-        if self._drafter is None:
+        if self._drafter is None or not request.speculate:
             stream = generate.generate_plain(self._generating, vocab, request)
         else:
-            stream = generate.generate_speculative(self._generating, vocab, request, self._drafter)
+            stream = generate.generate_speculative(
+                self._generating, vocab, request, self._drafter, adapt=self._spec.speculate.adapt
+            )
         return self._guarded(stream)
 
     def _guarded(self, stream: Iterator[T]) -> Iterator[T]:
@@ -123,17 +125,19 @@ class LlamaCppBackend:
         if self._scorer is None:
             step = min(self._spec.batch, self._spec.ubatch)
             context = self._context(self._model, n_seq=score.SEQUENCES, n_ctx=self._spec.ctx + step)
-            self._scorer = score.Scorer(context, step, can_roll_back=self._model.can_roll_back)
+            self._scorer = score.Scorer(
+                context, step, can_roll_back=self._model.can_roll_back, together=self._spec.gpu_layers > 0
+            )
         return self._scorer
 
-    def _score(self, groups: Iterator[score.Group], on_result: Callable[[int, ScoreResult], None]) -> None:
+    def _score(self, groups: Iterator[score_plan.Group], on_result: Callable[[int, ScoreResult], None]) -> None:
         self._request = object()
         self._scoring().run(groups, on_result)
 
     def score(self, requests: Sequence[ScoreRequest], on_result: Callable[[int, ScoreResult], None]) -> None:
         """Score all; see ``harness.backends.llama_cpp.score``."""
-        score.check([(0, request) for request in requests], self._spec.ctx, self._vocab.size)
-        self._score(score.groups_of(requests), on_result)
+        score_plan.check([(0, request) for request in requests], self._spec.ctx, self._vocab.size)
+        self._score(score_plan.groups_of(requests), on_result)
 
     def score_at_depths(
         self,
@@ -145,8 +149,8 @@ class LlamaCppBackend:
         for i, (depth, _) in enumerate(probes):
             if not 0 <= depth <= len(document):
                 raise InputError(f"probe {i}: depth {depth}; the document has {len(document)} tokens")
-        score.check(probes, self._spec.ctx, self._vocab.size)
-        self._score(score.groups_at_depths(document, probes), on_result)
+        score_plan.check(probes, self._spec.ctx, self._vocab.size)
+        self._score(score_plan.groups_at_depths(document, probes), on_result)
 
     def logits(
         self, tokens: Sequence[int], *, batch: int | None = None
@@ -158,6 +162,15 @@ class LlamaCppBackend:
             raise InputError(f"batch: {batch}; expected at least 1")
         step = min(self._spec.batch, self._spec.ubatch, batch or len(tokens))
         return self._guarded(self._scoring().logits(np.asarray(tokens, np.int32), step))
+
+    def margins(self, prompt: Sequence[int], output: Sequence[int], *, batch: int) -> list[float | None]:
+        """How far each token of the output is ahead of its best rival, on the context that generates."""
+        generate.check(GenerateRequest(tuple(prompt), len(output)), self._vocab, self._spec.ctx)
+        most = self._spec.speculate.tokens + 1 if self._drafter else 1
+        if not 1 <= batch <= most:
+            raise InputError(f"batch: {batch}; expected 1 to {most}, the tokens that this variant evaluates at once")
+        self._request = object()
+        return generate.margins(self._generating, prompt, output, batch)
 
     def close(self) -> None:
         """Free contexts, then models."""

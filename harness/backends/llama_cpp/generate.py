@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import isfinite
 from time import perf_counter
 
 import numpy as np
@@ -16,6 +17,7 @@ from harness.backends.llama_cpp.speculate import (
     draw,
     greedy,
     margin,
+    next_length,
     probabilities,
     verify_greedy,
     verify_sampled,
@@ -146,16 +148,17 @@ def generate_plain(context: Context, vocab: Vocab, request: GenerateRequest) -> 
 
 
 def generate_speculative(
-    context: Context, vocab: Vocab, request: GenerateRequest, drafter: Drafter
+    context: Context, vocab: Vocab, request: GenerateRequest, drafter: Drafter, *, adapt: bool = False
 ) -> Iterator[Emission | GenerateEnd]:
     """Draft, verify in one decode, keep what the target agrees with, and forget the rest.
 
     Every decode of the target after the prompt counts as a verification, also where nothing was drafted, so that
     tokens per verification are tokens per pass over the weights. The drafter reads the prompt before the first token
-    is emitted: that work is prompt work and shows in the time to first token.
+    is emitted: that work is prompt work and shows in the time to first token. With ``adapt`` the draft length follows
+    acceptance, from the drafter's limit anew for each request.
     """
     choose, out, reason = Chooser(request), Output(request, vocab), None
-    end = GenerateEnd("length", "", drafted=0, accepted=0, verify_steps=0, draft_s=0.0, verify_s=0.0)
+    counts, length = _Counts(drafter.limit), drafter.limit
     try:
         token = choose(prefill(context, request.prompt))
         drafter.start(request.prompt, choose)
@@ -164,7 +167,9 @@ def generate_speculative(
             yield choose.emission(tokens)
         at = len(request.prompt)
         while not reason:
-            emitted = _step(context, drafter, choose, end, token, at, out.left)
+            drafted, emitted = _step(context, drafter, choose, counts, token, at, min(length, out.left - 1))
+            if adapt:
+                length = next_length(length, drafted, len(emitted) - 1, drafter.limit)
             at += len(emitted)
             token = emitted[-1]
             tokens, reason = out.take(emitted)
@@ -172,16 +177,50 @@ def generate_speculative(
                 yield choose.emission(tokens)
     except NonFinite:
         reason = "nonfinite"
-    end.finish_reason, end.text = reason or "length", out.text()
-    yield end
+    yield counts.end(reason or "length", out.text())
+
+
+class _Counts:
+    """What speculation did in one request."""
+
+    def __init__(self, limit: int) -> None:
+        self.drafted_at, self.accepted_at = [0] * limit, [0] * limit
+        self.steps, self.draft_s, self.verify_s = 0, 0.0, 0.0
+
+    def add(self, drafted: int, accepted: int, draft_s: float, verify_s: float) -> None:
+        """Take in one step."""
+        for i in range(drafted):
+            self.drafted_at[i] += 1
+        for i in range(accepted):
+            self.accepted_at[i] += 1
+        self.steps += 1
+        self.draft_s += draft_s
+        self.verify_s += verify_s
+
+    def end(self, reason: str, text: str) -> GenerateEnd:
+        """The end of the request."""
+        return GenerateEnd(
+            reason,
+            text,
+            sum(self.drafted_at),
+            sum(self.accepted_at),
+            self.steps,
+            self.drafted_at,
+            self.accepted_at,
+            self.draft_s,
+            self.verify_s,
+        )
 
 
 def _step(
-    context: Context, drafter: Drafter, choose: Chooser, end: GenerateEnd, token: int, at: int, left: int
-) -> list[int]:
-    """One draft and its verification: the tokens that follow ``token``, which sits at position ``at``."""
+    context: Context, drafter: Drafter, choose: Chooser, counts: _Counts, token: int, at: int, k: int
+) -> tuple[int, list[int]]:
+    """One draft of up to ``k`` and its verification: how many were drafted, and the tokens that follow ``token``.
+
+    ``token`` sits at position ``at``.
+    """
     began = perf_counter()
-    drafts, q = drafter.draft(token, min(drafter.limit, left - 1))
+    drafts, q = drafter.draft(token, k)
     drafted = perf_counter()
     n = context.put(0, [token, *drafts], at)
     context.want[:n] = 1
@@ -193,10 +232,22 @@ def _step(
     accepted = len(emitted) - 1
     context.cut(0, at + 1 + accepted)
     drafter.accepted(emitted)
-    done = perf_counter()
-    end.drafted = (end.drafted or 0) + len(drafts)
-    end.accepted = (end.accepted or 0) + accepted
-    end.verify_steps = (end.verify_steps or 0) + 1
-    end.draft_s = (end.draft_s or 0.0) + drafted - began
-    end.verify_s = (end.verify_s or 0.0) + done - drafted
-    return emitted
+    counts.add(len(drafts), accepted, drafted - began, perf_counter() - drafted)
+    return len(drafts), emitted
+
+
+def margins(context: Context, prompt: Sequence[int], output: Sequence[int], batch: int) -> list[float | None]:
+    """How far each token of ``output`` is ahead of its best rival, with the output evaluated ``batch`` at a time."""
+    found = [_lead(prefill(context, prompt), output[0])]
+    for start in range(0, len(output) - 1, batch):
+        part = list(output[start : min(start + batch, len(output) - 1)])
+        n = context.put(0, part, len(prompt) + start)
+        context.want[:n] = 1
+        context.decode(n)
+        found += [_lead(context.row(i), output[start + 1 + i]) for i in range(n)]
+    return found
+
+
+def _lead(logits: npt.NDArray[np.float32], token: int) -> float | None:
+    lead = margin(logits, token)
+    return lead if isfinite(lead) else None

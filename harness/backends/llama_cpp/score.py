@@ -1,106 +1,75 @@
 """Log-likelihoods: every shared prefix is evaluated once, and continuations fork from it.
 
-Sequence 0 holds the current context. Contexts come in an order in which neighbours share the longest prefixes, so
-cutting sequence 0 back to the common prefix and going on evaluates each shared prefix once. One decode takes the rest
-of a context (in all sequences at once) and its continuations (one sequence each). A group of continuations of one
-context is evaluated in a fixed order and never beside another context, so its cells in the cache, and with them every
-rounding, depend on nothing else that is scored: results don't depend on the order of the requests. (On CPUs that costs
-no speed: a decode of 32 tokens takes about as long per token as one of 256.) Decodes hold at least SMALLEST tokens
-where there are as many, since llama.cpp's kernels for fewer than 7 round differently.
+Sequence 0 holds the current prefix. Contexts come in an order in which neighbours share the longest prefixes (a walk
+through their prefix tree, depth first), so cutting sequence 0 back to the common prefix and going on evaluates each
+shared prefix once. One decode takes the rest of a context (in all its sequences at once) and its continuations (one
+sequence each).
+
+On a CPU a context is never evaluated beside another one: its cells in the cache, and with them every rounding, then
+depend on nothing else that is scored, and results don't depend on the order of the requests, to the bit. That costs
+no speed: a decode of 32 tokens takes about as long per token as one of 256, and attention doesn't pass over the cells
+of other contexts. On a GPU small decodes waste it, so there neighbouring contexts share a decode (``together``), and
+scores don't depend on their company beyond rounding.
+
+Decodes hold at least SMALLEST tokens where there are as many, since llama.cpp's CPU kernels for fewer than 7 round
+differently.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from math import isfinite, log
 
 import numpy as np
 import numpy.typing as npt
 
-from harness.backends.base import ScoreRequest, ScoreResult
+from harness.backends.base import ScoreResult
 from harness.backends.llama_cpp.library import Context, spans
-from harness.errors import InputError
+from harness.backends.llama_cpp.score_plan import Group, Sum, Tokens, common, gather
 
-Tokens = npt.NDArray[np.int32]
 OnResult = Callable[[int, ScoreResult], None]
 SMALLEST = 8
 SEQUENCES = 64
 
 
-@dataclass(slots=True)
-class Sum:
-    """Running log-likelihood of one continuation, wanted by the requests ``indices``."""
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Consecutive tokens of one decode.
 
-    continuation: tuple[int, ...]
-    indices: list[int]
-    logprob: float = 0.0
-    greedy: bool = True
-    left: int = 0
+    Attributes:
+        tokens, start: What is evaluated, and the position of its first token.
+        first_seq, n_seq: The sequences that it belongs to.
+        sums: Continuations whose tokens it gives; none where its logits are not wanted.
+        wanted: Index of its first token whose logits are wanted: they give the continuations' token ``gives``.
+        gives: See ``wanted``; later tokens give later ones.
+    """
 
-    def add(self, value: float, is_best: bool) -> None:
-        """Take in one token."""
-        self.logprob += value
-        self.greedy &= is_best
-        self.left -= 1
-
-
-@dataclass(slots=True)
-class Group:
-    """One context and its continuations."""
-
-    context: Tokens
-    sums: list[Sum] = field(default_factory=list)
+    tokens: Tokens
+    start: int
+    first_seq: int
+    n_seq: int
+    sums: list[Sum]
+    wanted: int
+    gives: int
 
 
-def check(requests: Iterable[tuple[int, ScoreRequest]], n_ctx: int, n_vocab: int) -> None:
-    """Raise InputError if a request is empty, too long or outside the vocabulary; ``before`` tokens precede it."""
-    for i, (before, request) in enumerate(requests):
-        if not request.continuation or not (request.context or before):
-            raise InputError(
-                f"request {i}: context {len(request.context)} tokens, continuation {len(request.continuation)}; "
-                "expected both non-empty"
-            )
-        n = before + len(request.context) + len(request.continuation)
-        if n > n_ctx:
-            raise InputError(f"request {i}: {n} tokens; the context holds {n_ctx}; raise ctx or shorten it")
-        both = request.context + request.continuation
-        if min(both) < 0 or max(both) >= n_vocab:
-            raise InputError(f"request {i}: token outside 0 to {n_vocab - 1}; tokenize it with this model")
+def trunk(tokens: Tokens, start: int, first_seq: int, n_seq: int, sums: list[Sum]) -> Run:
+    """The rest of a context; its last token gives the first token of every continuation in ``sums``."""
+    return Run(tokens, start, first_seq, n_seq, sums, len(tokens) - 1 if sums else len(tokens), 0)
 
 
-def groups_of(requests: Sequence[ScoreRequest]) -> Iterator[Group]:
-    """Requests by context, contexts and continuations in lexicographic order, equal requests once."""
-    found: dict[tuple[int, ...], dict[tuple[int, ...], list[int]]] = {}
-    for i, request in enumerate(requests):
-        found.setdefault(request.context, {}).setdefault(request.continuation, []).append(i)
-    for context in sorted(found):
-        sums = [
-            Sum(continuation, indices, left=len(continuation))
-            for continuation, indices in sorted(found[context].items())
-        ]
-        yield Group(np.asarray(context, np.int32), sums)
-
-
-def groups_at_depths(document: Sequence[int], probes: Sequence[tuple[int, ScoreRequest]]) -> Iterator[Group]:
-    """Probes by depth, shallow first: the document is evaluated once, in order."""
-    whole = np.asarray(document, np.int32)
-    by_depth: dict[int, list[int]] = {}
-    for i, (depth, _) in enumerate(probes):
-        by_depth.setdefault(depth, []).append(i)
-    for depth in sorted(by_depth):
-        members = by_depth[depth]
-        for group in groups_of([probes[i][1] for i in members]):
-            for total in group.sums:
-                total.indices = [members[i] for i in total.indices]
-            yield Group(np.concatenate([whole[:depth], group.context]), group.sums)
+def branch(total: Sum, start: int, seq: int) -> Run:
+    """A continuation of several tokens in its own sequence."""
+    return Run(np.asarray(total.continuation[:-1], np.int32), start, seq, 1, [total], 0, 1)
 
 
 class Scorer:
     """Scores on one context, which it owns while it works."""
 
-    def __init__(self, context: Context, step: int, *, can_roll_back: bool) -> None:
+    def __init__(self, context: Context, step: int, *, can_roll_back: bool, together: bool = False) -> None:
         self._context, self._step, self._can_roll_back = context, step, can_roll_back
+        self._together = together and can_roll_back
         self._cells = context.n_ctx
         self._current: Tokens = np.empty(0, np.int32)
         self._scratch = np.empty(context.n_vocab, np.float32)
@@ -113,13 +82,17 @@ class Scorer:
     def run(self, groups: Iterable[Group], on_result: OnResult) -> None:
         """Score all groups, from an empty cache."""
         self.forget()
-        for group in groups:
-            if self._can_roll_back:
-                self._group(group)
+        batches = gather(groups, self._step, SEQUENCES) if self._together else (([group], 0) for group in groups)
+        for batch, shared in batches:
+            if not self._can_roll_back:
+                for group in batch:
+                    for total in group.sums:
+                        self._alone(group.context, total)
+            elif len(batch) > 1:
+                self._side_by_side(batch, shared)
             else:
-                for total in group.sums:
-                    self._alone(group.context, total)
-            for total in group.sums:
+                self._group(batch[0])
+            for total in (total for group in batch for total in group.sums):
                 result = _result(total)
                 for index in total.indices:
                     on_result(index, result)
@@ -148,17 +121,37 @@ class Scorer:
             yield start, np.stack([context.row(i) for i in range(n)])
 
     def _group(self, group: Group) -> None:
-        n, known = len(group.context), _common(self._current, group.context)
+        """One context in sequence 0, its continuations in as many waves as they need."""
+        n, known = len(group.context), common(self._current, group.context)
         for i, wave in enumerate(self._waves(group)):
             firsts = group.sums if i == 0 else []  # the context's last token gives every continuation's first
             branch_tokens = sum(len(total.continuation) - 1 for total in wave)
-            done = max(0, min(known, n - bool(firsts), n + branch_tokens - SMALLEST))
-            if not self._context.cut(0, done):
-                self._context.clear()
-                done = 0
-            self._wave(group.context, done, wave, firsts)
+            done = self._cut(max(0, min(known, n - bool(firsts), n + branch_tokens - SMALLEST)))
+            runs = [trunk(group.context[done:], done, 0, len(wave) + 1, firsts)]
+            self._evaluate(runs + [branch(total, n, 1 + j) for j, total in enumerate(wave)])
             known = n
         self._current = group.context
+
+    def _side_by_side(self, batch: list[Group], shared: int) -> None:
+        """Several contexts: what they share in all sequences at once, then each rest with its continuations."""
+        prefix = batch[0].context[:shared]
+        done = self._cut(min(common(self._current, prefix), shared))
+        runs: list[Run] = []
+        seq = 1
+        for group in batch:
+            branches = [total for total in group.sums if len(total.continuation) > 1]
+            runs.append(trunk(group.context[shared:], shared, seq, 1 + len(branches), group.sums))
+            runs += [branch(total, len(group.context), seq + 1 + j) for j, total in enumerate(branches)]
+            seq += 1 + len(branches)
+        self._evaluate([trunk(prefix[done:], done, 0, seq, []), *runs])
+        self._current = prefix
+
+    def _cut(self, done: int) -> int:
+        """Keep the first ``done`` cells of sequence 0; returns how many could be kept."""
+        if self._context.cut(0, done):
+            return done
+        self._context.clear()
+        return 0
 
     def _waves(self, group: Group) -> list[list[Sum]]:
         """Continuations that need branches, as many at once as sequences, cells and one decode allow."""
@@ -176,42 +169,31 @@ class Scorer:
             used += n
         return waves
 
-    def _wave(self, whole: Tokens, done: int, branches: list[Sum], firsts: list[Sum]) -> None:
-        """Evaluate ``whole[done:]`` in sequences 0..m and each branch in its own; then drop the branches."""
-        context, m = self._context, len(branches)
-        for seq in range(1, m + 1):
+    def _evaluate(self, runs: list[Run]) -> None:
+        """Evaluate runs that fork from what sequence 0 holds, and drop every sequence but that one."""
+        context = self._context
+        n_seq = max(run.first_seq + run.n_seq for run in runs)
+        for seq in range(1, n_seq):
             context.fork(0, seq)
-        parts = [whole[done:], *(np.asarray(total.continuation[:-1], np.int32) for total in branches)]
-        owners = np.repeat(np.arange(m + 1), [len(part) for part in parts])
-        tokens = np.concatenate(parts)
-        starts = np.concatenate([[done], np.full(m, len(whole))])
-        firsts_at = np.concatenate([[0], np.cumsum([len(part) for part in parts])])
-        positions = np.arange(len(tokens)) - firsts_at[owners] + starts[owners]
+        sizes = [len(run.tokens) for run in runs]
+        owners = np.repeat(np.arange(len(runs)), sizes)
+        tokens = np.concatenate([run.tokens for run in runs])
+        offsets = np.arange(len(tokens)) - np.repeat(np.cumsum([0, *sizes[:-1]]), sizes)
+        starts, firsts, counts, wanted = (
+            np.array(values)[owners]
+            for values in zip(*[(run.start, run.first_seq, run.n_seq, run.wanted) for run in runs], strict=True)
+        )
         for start, stop in spans(len(tokens), self._step, SMALLEST):
-            self._decode(tokens[start:stop], positions[start:stop], owners[start:stop], m, len(whole), branches, firsts)
-        for seq in range(1, m + 1):
+            now = slice(start, stop)
+            want = offsets[now] >= wanted[now]
+            context.fill(tokens[now], offsets[now] + starts[now], firsts[now], counts[now], want)
+            context.decode(stop - start)
+            for i in np.flatnonzero(want):
+                run = runs[int(owners[start + i])]
+                token = run.gives + int(offsets[start + i]) - run.wanted
+                self._row(context.row(int(i)), [(total, total.continuation[token]) for total in run.sums])
+        for seq in range(1, n_seq):
             context.cut(seq, -1)
-
-    def _decode(
-        self,
-        tokens: Tokens,
-        positions: npt.NDArray[np.int64],
-        owners: npt.NDArray[np.int64],
-        m: int,
-        n_context: int,
-        branches: list[Sum],
-        firsts: list[Sum],
-    ) -> None:
-        context, n = self._context, len(tokens)
-        wanted = (owners > 0) | ((positions == n_context - 1) & bool(firsts))
-        context.fill(tokens, positions, owners, np.where(owners == 0, m + 1, 1), wanted)
-        context.decode(n)
-        for i in np.flatnonzero(wanted):
-            row, owner = context.row(int(i)), int(owners[i])
-            j = int(positions[i]) - n_context + 1
-            self._row(
-                row, [(total, total.continuation[j]) for total in (firsts if owner == 0 else [branches[owner - 1]])]
-            )
 
     def _row(self, row: npt.NDArray[np.float32], targets: list[tuple[Sum, int]]) -> None:
         """Add the log-softmax of one row of logits at the target tokens."""
@@ -226,12 +208,6 @@ class Scorer:
         norm = top + log(float(self._scratch.sum(dtype=np.float64)))
         for total, token in targets:
             total.add(float(row[token]) - norm, token == best)
-
-
-def _common(a: Tokens, b: Tokens) -> int:
-    n = min(len(a), len(b))
-    differ = np.flatnonzero(a[:n] != b[:n])
-    return int(differ[0]) if len(differ) else n
 
 
 def _result(total: Sum) -> ScoreResult:

@@ -2,11 +2,13 @@
 
 Source of the rule: Leviathan et al., "Fast Inference from Transformers via Speculative Decoding", arXiv 2211.17192;
 Chen et al., "Accelerating Large Language Model Decoding with Speculative Sampling", arXiv 2302.01318.
+Adapting draft length: transformers' assisted generation (``next_length``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import isfinite
 
 import numpy as np
@@ -68,6 +70,21 @@ def draw(p: Probabilities, rng: np.random.Generator) -> int:
     return int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right"))
 
 
+def next_length(length: int, drafted: int, accepted: int, most: int) -> int:
+    """Tokens to draft next: two more where all drafts were accepted, else one fewer; from 1 to ``most``.
+
+    Source: transformers, ``num_assistant_tokens_schedule="heuristic"``
+    (https://huggingface.co/docs/transformers/main_classes/text_generation). Where nothing was drafted, nothing was
+    learnt.
+
+    >>> next_length(4, 4, 4, 8), next_length(4, 4, 3, 8), next_length(1, 1, 0, 8), next_length(7, 7, 7, 8)
+    (6, 3, 1, 8)
+    """
+    if not drafted:
+        return length
+    return min(most, length + 2) if accepted == drafted else max(1, length - 1)
+
+
 def verify_greedy(drafts: Sequence[int], choose: Callable[[int], int]) -> list[int]:
     """Tokens that one verification emits under greedy decoding: the agreeing drafts and one more.
 
@@ -115,6 +132,39 @@ def verify_sampled(
             rest = p
         return [*out, draw(rest, rng)]
     return [*out, draw(target(len(drafts)), rng)]
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What a draft model's vocabulary shares with its target's: the ids below ``size``.
+
+    Vocabularies of one family are padded to different sizes; the draft may only propose what both know.
+
+    Attributes:
+        size: Ids that mean the same to both.
+        target_size: Size of the target's vocabulary.
+        stand_in: Fed to the draft in place of an id that only the target knows.
+    """
+
+    size: int
+    target_size: int
+    stand_in: int = 0
+
+    def readable(self, tokens: Sequence[int]) -> list[int]:
+        """The tokens as the draft can read them."""
+        return [token if token < self.size else self.stand_in for token in tokens]
+
+    def cut(self, logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """The draft's logits of the shared ids, shape (size,)."""
+        return logits[: self.size]
+
+    def pad(self, q: Probabilities) -> Probabilities:
+        """A distribution over the shared ids as one over the target's, shape (target_size,).
+
+        >>> Shared(2, 4).pad(np.array([0.25, 0.75])).tolist()
+        [0.25, 0.75, 0.0, 0.0]
+        """
+        return np.pad(q, (0, self.target_size - len(q)))
 
 
 class NgramIndex:

@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 
 from harness.backends.llama_cpp.library import library
+from harness.backends.llama_cpp.speculate import Shared
 from harness.errors import InputError
+
+_ANOTHER = "draft with a model of the same family"
 
 
 class Vocab:
@@ -30,6 +33,11 @@ class Vocab:
         """Text of a token as the vocabulary stores it."""
         found: bytes | None = self._low.llama_vocab_get_text(self.handle, token)
         return (found or b"").decode("utf-8", errors="replace")
+
+    def entry(self, token: int) -> tuple[bytes | None, int]:
+        """Text and attributes of a token as the vocabulary stores them."""
+        low = self._low
+        return low.llama_vocab_get_text(self.handle, token), low.llama_vocab_get_attr(self.handle, token)
 
     def is_end(self, token: int) -> bool:
         """Whether the token ends a generation."""
@@ -123,11 +131,14 @@ def render_template(template: str, messages: Sequence[Mapping[str, str]], specia
         ) from error
 
 
-def require_same(target: Vocab, draft: Vocab, where: str) -> None:
-    """Raise InputError unless a draft model speaks the target's vocabulary: a drafted id must mean the same text."""
+def require_same(target: Vocab, draft: Vocab, where: str) -> Shared:
+    """Raise InputError unless a draft model speaks the target's vocabulary: a drafted id must mean the same text.
+
+    One vocabulary may only be longer at its end, as models of one family are padded to different sizes; every id that
+    both have is compared.
+    """
     low = library()
     facts = {
-        "vocabulary size": (target.size, draft.size),
         "tokenizer type": (low.llama_vocab_type(target.handle), low.llama_vocab_type(draft.handle)),
         "BOS token": (target.bos, draft.bos),
         "EOS token": (target.eos, draft.eos),
@@ -135,14 +146,15 @@ def require_same(target: Vocab, draft: Vocab, where: str) -> None:
     }
     for name, (expected, found) in facts.items():
         if expected != found:
+            raise InputError(f"{where}: {name} is {found}; expected {expected} as in the target; {_ANOTHER}")
+    size = min(target.size, draft.size)
+    for token in range(size):
+        expected, found = target.entry(token), draft.entry(token)
+        if expected != found:
+            what = "" if expected[0] != found[0] else f" with attributes {found[1]:#x}"
+            wanted = "" if expected[0] != found[0] else f" with {expected[1]:#x}"
             raise InputError(
-                f"{where}: {name} is {found}; expected {expected} as in the target; "
-                "draft with a model of the same family"
+                f"{where}: token {token} is {draft.raw_text(token)!r}{what}; "
+                f"expected {target.raw_text(token)!r}{wanted} as in the target; {_ANOTHER}"
             )
-    for token in {*range(0, target.size, max(1, target.size // 2000)), *range(min(64, target.size)), target.size - 1}:
-        if target.raw_text(token) != draft.raw_text(token):
-            raise InputError(
-                f"{where}: token {token} is {draft.raw_text(token)!r}; "
-                f"expected {target.raw_text(token)!r} as in the target; "
-                "draft with a model of the same family"
-            )
+    return Shared(size, target.size, max(0, draft.eos))

@@ -99,7 +99,8 @@ def tokens_shared(requests: Iterable[ScoreRequest]) -> int:
     >>> tokens_shared([ScoreRequest((1, 2, 3), (4,)), ScoreRequest((1, 2), (5, 6)), ScoreRequest((1, 2, 3), (7,))])
     4
     """
-    total, before = 0, ()
+    total = 0
+    before: tuple[int, ...] = ()
     for tokens in sorted({(*request.context, *request.continuation[:-1]) for request in requests}):
         shared = next((i for i, (a, b) in enumerate(zip(before, tokens, strict=False)) if a != b), None)
         total += len(tokens) - (min(len(before), len(tokens)) if shared is None else shared)

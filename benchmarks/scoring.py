@@ -34,6 +34,8 @@ GOALS = {"share_of_limit": 0.85, "equal_choices": 0.995}
 PP512_GOAL = 0.8
 # A difference of the two best options below this many nats is a near tie.
 NEAR_TIE = 0.35
+# Below this many nats two scores are the same: the two softmaxes are computed in other precisions.
+SAME = 1e-5
 Block = dict[str, Any]
 
 
@@ -83,7 +85,7 @@ def figures(blocks: Sequence[Block], prompt_tps: Sequence[float]) -> tuple[dict[
     ours, theirs = (np.array([four for b in blocks for four in b["answers"][way]]) for way in ("shared", "alone"))
     keys = [key for b in blocks for key in b["keys"]]
     gold = np.array([g for b in blocks for g in b["gold"]])
-    differ = np.flatnonzero(ours.argmax(axis=1) != theirs.argmax(axis=1))
+    differ = [int(i) for i in np.flatnonzero(ours.argmax(axis=1) != theirs.argmax(axis=1))]
     times = {way: [b["seconds"][way] for b in blocks] for way in ("shared", "alone")}
     tokens = {way: [b["tokens"][way] for b in blocks] for way in ("shared", "alone")}
     ratio, limit = pooled_ratio(times["alone"], times["shared"]), sum(tokens["alone"]) / sum(tokens["shared"])
@@ -99,7 +101,7 @@ def figures(blocks: Sequence[Block], prompt_tps: Sequence[float]) -> tuple[dict[
         "unique_tps": tps,
         "share_of_pp512": {"value": tps / float(np.mean(prompt_tps)), "n": len(prompt_tps)} if prompt_tps else None,
         "equal_choices": 1 - len(differ) / len(keys),
-        "equal_to_the_bit": float(np.mean((ours == theirs).all(axis=1))),
+        "equal_scores": float(np.mean((np.abs(ours - theirs) < SAME).all(axis=1))),
         "largest_difference_nats": float(np.abs(ours - theirs).max()),
         "accuracy_shared": float(np.mean(ours.argmax(axis=1) == gold)),
         "accuracy_alone": float(np.mean(theirs.argmax(axis=1) == gold)),

@@ -146,7 +146,7 @@ def measure(
         )
     ours, theirs = found["ours"][: len(few)], found["peer"]
     gold = np.array([question.gold for question in few])
-    differ = np.flatnonzero(ours.argmax(axis=1) != theirs.argmax(axis=1))
+    differ = [int(i) for i in np.flatnonzero(ours.argmax(axis=1) != theirs.argmax(axis=1))]
     lines = [
         f"{few[i].key}: {'ABCD'[ours[i].argmax()]} ours, {'ABCD'[theirs[i].argmax()]} peer; "
         f"margins {margin(ours[i]):.4f} and {margin(theirs[i]):.4f} nats"

@@ -10,6 +10,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from harness.stats.interval import log_t_factors
+
 DRAWS, SEED = 4000, 20261201
 
 
@@ -28,6 +30,20 @@ def pooled_ratio(over: Sequence[float], under: Sequence[float]) -> dict[str, Any
     return {"value": float(a.sum() / b.sum()), "low": low, "high": high, "n": len(a)}
 
 
+def paired_ratio(over: Sequence[float], under: Sequence[float]) -> dict[str, Any]:
+    """Ratio of two positive quantities measured round by round, each round a pair, with a t interval of its logarithm.
+
+    Formula: ``exp(mean(ln(over_i / under_i)))``; what slows a round slows both.
+
+    >>> paired_ratio([2.0, 8.0], [1.0, 1.0])["value"], paired_ratio([3.0], [2.0])
+    (4.0, {'value': 1.5, 'low': None, 'high': None, 'n': 1})
+    """
+    ratios = np.asarray(over, dtype=float) / np.asarray(under, dtype=float)
+    value, factors = float(np.exp(np.log(ratios).mean())), log_t_factors(ratios)
+    low, high = (value * factors[0], value * factors[1]) if factors else (None, None)
+    return {"value": value, "low": low, "high": high, "n": len(ratios)}
+
+
 def shown(figure: Any) -> str:
     """A figure as a table cell.
 
@@ -44,20 +60,31 @@ def shown(figure: Any) -> str:
     return str(figure) if isinstance(figure, int | str) else f"{figure:.4g}"
 
 
-def conclude(name: str, title: str, figures: Mapping[str, Any], goals: Mapping[str, float]) -> int:
+def conclude(
+    name: str,
+    title: str,
+    figures: Mapping[str, Any],
+    goals: Mapping[str, float],
+    limits: Mapping[str, float] | None = None,
+) -> int:
     """Print the table and the last line; the exit code says whether every goal is reached.
 
-    A figure that a goal names and that could not be measured fails it.
+    ``goals`` are to be reached from below, ``limits`` not to be passed. A figure that one of them names and that could
+    not be measured fails it.
     """
+    limits = limits or {}
     table = Table("figure", "value", "goal", title=title, title_justify="left")
     holds = True
     for key, figure in figures.items():
-        goal = goals.get(key)
         value = figure.get("value") if isinstance(figure, Mapping) else figure
-        reached = goal is None or (value is not None and value >= goal)
-        holds &= reached
-        said = "" if goal is None else f">= {goal:g} {'reached' if reached else 'MISSED'}"
-        table.add_row(key, shown(figure), said)
+        said = []
+        for sign, bound in ((">=", goals.get(key)), ("<=", limits.get(key))):
+            if bound is not None:
+                reached = value is not None and (value >= bound if sign == ">=" else value <= bound)
+                holds &= reached
+                said.append(f"{sign} {bound:g} {'reached' if reached else 'MISSED'}")
+        table.add_row(key, shown(figure), ", ".join(said))
     Console(width=110).print(table)
-    print(json.dumps({"benchmark": name, "figures": figures, "goals": goals, "holds": holds}))
+    bounds = {"goals": goals} | ({"limits": limits} if limits else {})
+    print(json.dumps({"benchmark": name, "figures": figures, **bounds, "holds": holds}))
     return 0 if holds else 1

@@ -30,7 +30,7 @@ from rich.console import Console
 
 from benchmarks.mmlu_requests import MmluRequests, Question
 from benchmarks.ratios import conclude, pooled_ratio
-from benchmarks.scoring import margin, shared
+from benchmarks.scoring import margin, shared, wide
 from harness.backends.base import EngineSpec
 from harness.backends.llama_cpp.engine import LlamaCppBackend
 from harness.meters.cpus import effective_cpus
@@ -38,7 +38,6 @@ from harness.models import resolve
 
 # Times as fast as the peer; the server types are told apart by their goal for the same reason as above.
 GOALS = {"hf-bfloat16": 4.0, "gguf": 500.0, "local-completions": 500.0}
-NEAR_TIE = 0.35
 Peer = Callable[[Sequence[Question]], list[list[float]]]
 
 
@@ -163,7 +162,7 @@ def measure(
         "mean_difference_nats": float(np.abs(ours - theirs).mean()),
         "accuracy_ours": float(np.mean(ours.argmax(axis=1) == gold)),
         "accuracy_peer": float(np.mean(theirs.argmax(axis=1) == gold)),
-        "wide_differences": sum(min(margin(ours[i]), margin(theirs[i])) > NEAR_TIE for i in differ),
+        "differences_at_near_ties": 1 - sum(wide(ours[i], theirs[i]) for i in differ) / max(1, len(differ)),
     }, lines
 
 

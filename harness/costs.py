@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from harness.config import Variant
 from harness.plan import Cell
 from harness.presets import (
+    DEPTH_TOKENS,
     CodeSyntaxPlan,
     FidelityPlan,
     LongContextPlan,
@@ -122,6 +123,9 @@ def suite_tokens(settings: SuiteSettings, part: str) -> tuple[float, float]:
     if isinstance(settings, CodeSyntaxPlan):
         programs = settings.limit or 32
         return programs * CODE_PROMPT_TOKENS, programs * settings.max_tokens * CODE_SHARE
+    if isinstance(settings, SpeedPlan) and part == "depth":
+        # One pass grows one context to its last depth.
+        return settings.depth_rounds * settings.depths[-1], settings.depth_rounds * len(settings.depths) * DEPTH_TOKENS
     if isinstance(settings, SpeedPlan):
         trials = 2 * settings.rounds
         mean = sum(settings.prompt_tokens) / len(settings.prompt_tokens)
@@ -132,6 +136,8 @@ def suite_tokens(settings: SuiteSettings, part: str) -> tuple[float, float]:
 def _fidelity_tokens(settings: FidelityPlan, part: str) -> tuple[float, float]:
     if part == "kl":
         return settings.tokens * LOGITS_FACTOR, 0
+    if part == "floor":
+        return settings.floor_tokens * LOGITS_FACTOR, settings.floor_tokens
     # The audit reads each prompt three times: with speculation, without it, and for the noise floor.
     passes = 3 if part == "audit" else 1
     prompts = passes * settings.greedy_prompts

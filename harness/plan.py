@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from harness.config import Config, Variant
-from harness.presets import SuitePlan
+from harness.presets import SpeedPlan, SuitePlan, SuiteSettings
 from harness.record import SCHEMA_VERSION
 
 if TYPE_CHECKING:
@@ -27,11 +27,19 @@ class Part:
     Attributes:
         scoring: Log-likelihoods only, which speculation cannot change.
         speculating: Only for variants that speculate.
+        plain: Only for variants that do not.
     """
 
     name: str
     scoring: bool
     speculating: bool = False
+    plain: bool = False
+
+    def applies(self, variant: Variant, settings: SuiteSettings) -> bool:
+        """Whether a variant has this part at these settings."""
+        if isinstance(settings, SpeedPlan) and self.name == "depth" and not settings.depths:
+            return False
+        return not (self.plain if variant.speculation else self.speculating)
 
 
 # What each suite is made of; parts that only score are shared by variants that differ in speculation alone.
@@ -39,8 +47,8 @@ PARTS: Mapping[str, tuple[Part, ...]] = {
     "mmlu": (Part("docs", True),),
     "long_context": (Part("probes", True), Part("continuation", False)),
     "code_syntax": (Part("programs", False),),
-    "speed": (Part("trials", False),),
-    "fidelity": (Part("kl", True), Part("greedy", False), Part("audit", False, speculating=True)),
+    "speed": (Part("trials", False), Part("depth", False, plain=True)),
+    "fidelity": (Part("kl", True), Part("floor", True), Part("greedy", False), Part("audit", False, speculating=True)),
 }
 
 
@@ -146,9 +154,9 @@ def cells(
     result: list[Cell] = []
     first: dict[tuple[str, str, str], str] = {}
     for variant in ordered:
-        for suite, _ in suites.items():
+        for suite, settings in suites.items():
             for part in PARTS[suite]:
-                if part.speculating and variant.speculation is None:
+                if not part.applies(variant, settings):
                     continue
                 key = (suite, part.name, _scoring_key(variant) if part.scoring else variant.name)
                 owner = first.setdefault(key, variant.name)

@@ -10,6 +10,8 @@ from harness.config import Config, Finding
 from harness.errors import InputError, did_you_mean
 from harness.settings import SUITES
 
+# Tokens generated at each depth of the speed suite.
+DEPTH_TOKENS = 16
 # Tokens of a probe's question and options beside the text it asks about, at most.
 PROBE_TOKENS = 256
 
@@ -48,19 +50,28 @@ class CodeSyntaxPlan:
 
 @dataclass(frozen=True, slots=True)
 class SpeedPlan:
-    """Rounds over all variants there and back, two trials a variant; each round takes the next prompt length."""
+    """Rounds over all variants there and back, two trials a variant; each round takes the next prompt length.
+
+    ``depth_rounds`` passes over ``depths`` (none: no part "depth") for each variant that does not speculate.
+    """
 
     prompt_tokens: tuple[int, ...]
     output_tokens: int
     rounds: int
     seed: int
+    depths: tuple[int, ...] = ()
+    depth_rounds: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class FidelityPlan:
-    """KL divergence over ``tokens`` positions; greedy texts of ``greedy_tokens`` from ``greedy_prompts`` prompts."""
+    """KL divergence over ``tokens`` positions; greedy texts of ``greedy_tokens`` from ``greedy_prompts`` prompts.
+
+    The noise floor of each variant over ``floor_tokens`` positions, read one at a time.
+    """
 
     tokens: int
+    floor_tokens: int
     greedy_prompts: int
     greedy_tokens: int
     seed: int
@@ -100,8 +111,8 @@ PRESETS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
             "depths": (256,), "texts": 1, "probes": 6, "continuation_tokens": 16, "continuation_from": 128,
         },
         "code_syntax": {"limit": 4, "max_tokens": 32},
-        "speed": {"prompt_tokens": (16, 48, 96), "output_tokens": 20, "rounds": 3},
-        "fidelity": {"tokens": 128, "greedy_prompts": 2, "greedy_tokens": 16},
+        "speed": {"prompt_tokens": (16, 48, 96), "output_tokens": 20, "rounds": 3, "depths": (), "depth_rounds": 3},
+        "fidelity": {"tokens": 128, "floor_tokens": 32, "greedy_prompts": 2, "greedy_tokens": 16},
     },
     "quick": {
         "mmlu": {"per_subject": 4},
@@ -110,8 +121,10 @@ PRESETS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
             "continuation_from": 256,
         },
         "code_syntax": {"limit": 16, "max_tokens": 56},
-        "speed": {"prompt_tokens": (32, 96, 256), "output_tokens": 33, "rounds": 15},
-        "fidelity": {"tokens": 1024, "greedy_prompts": 4, "greedy_tokens": 32},
+        "speed": {
+            "prompt_tokens": (32, 96, 256), "output_tokens": 33, "rounds": 15, "depths": (512, 2048), "depth_rounds": 3,
+        },
+        "fidelity": {"tokens": 1024, "floor_tokens": 64, "greedy_prompts": 4, "greedy_tokens": 32},
     },
     "standard": {
         "mmlu": {"per_subject": 20},
@@ -120,8 +133,11 @@ PRESETS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
             "continuation_from": 2000,
         },
         "code_syntax": {"limit": 32, "max_tokens": 192},
-        "speed": {"prompt_tokens": (128, 512, 2048), "output_tokens": 128, "rounds": 30},
-        "fidelity": {"tokens": 2560, "greedy_prompts": 16, "greedy_tokens": 128},
+        "speed": {
+            "prompt_tokens": (128, 512, 2048), "output_tokens": 128, "rounds": 30, "depths": (512, 1024, 2048, 3584),
+            "depth_rounds": 6,
+        },
+        "fidelity": {"tokens": 2560, "floor_tokens": 256, "greedy_prompts": 16, "greedy_tokens": 128},
     },
     "full": {
         "mmlu": {"per_subject": None},
@@ -130,8 +146,11 @@ PRESETS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
             "continuation_from": 2000,
         },
         "code_syntax": {"limit": None, "max_tokens": 256},
-        "speed": {"prompt_tokens": (128, 512, 2048), "output_tokens": 256, "rounds": 60},
-        "fidelity": {"tokens": 4096, "greedy_prompts": 16, "greedy_tokens": 256},
+        "speed": {
+            "prompt_tokens": (128, 512, 2048), "output_tokens": 256, "rounds": 60,
+            "depths": (512, 1024, 2048, 3584, 8192), "depth_rounds": 10,
+        },
+        "fidelity": {"tokens": 4096, "floor_tokens": 512, "greedy_prompts": 16, "greedy_tokens": 256},
     },
 }  # fmt: skip
 
@@ -174,6 +193,9 @@ def _settings(config: Config, preset: str, name: str) -> Any:
     values = {key: None if value == "all" else value for key, value in values.items()}
     if name == "mmlu":
         values = {"shots": 5 if values["form"] == "letters" else 0, "data": None, **values}
+    if name == "speed" and "depths" not in stated:
+        # What a preset asks for in passing is no reason to refuse a small context.
+        values["depths"] = tuple(depth for depth in values["depths"] if depth + DEPTH_TOKENS <= _least_ctx(config))
     assert set(values) == {field.name for field in fields(_PLANS[name])}
     return _PLANS[name](**values)
 
@@ -188,15 +210,21 @@ def _needs(plan: SuitePlan) -> Iterator[tuple[tuple[str, ...], str, int]]:
     if plan.speed is not None:
         total = plan.speed.prompt_tokens[-1] + plan.speed.output_tokens
         yield ("suites", "speed"), f"prompt {plan.speed.prompt_tokens[-1]} and output", total
+        for depth in plan.speed.depths[-1:]:
+            yield ("suites", "speed"), f"depth {depth} and {DEPTH_TOKENS} tokens", depth + DEPTH_TOKENS
     if plan.fidelity is not None:
         yield ("suites", "fidelity"), "greedy text and its prompt", plan.fidelity.greedy_tokens + PROBE_TOKENS
     if plan.code_syntax is not None:
         yield ("suites", "code_syntax"), "code and its prompt", plan.code_syntax.max_tokens + PROBE_TOKENS
 
 
-def _check_context(config: Config, plan: SuitePlan) -> None:
+def _least_ctx(config: Config) -> int:
     sizes = [config.settings.ctx, *(config.matrix.ctx or ()), *(single.ctx for single in config.variants if single.ctx)]
-    least = min(sizes)
+    return min(sizes)
+
+
+def _check_context(config: Config, plan: SuitePlan) -> None:
+    least = _least_ctx(config)
     faults = [
         Finding(place, f"{what} need {tokens} tokens; the smallest ctx is {least}; lower the size or raise ctx")
         for place, what, tokens in _needs(plan)

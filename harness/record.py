@@ -36,6 +36,8 @@ CODES: Mapping[str, str] = {
     "cell_failed": "the cell that gives this figure failed",
     "undefined": "the formula has no value for these data",
     "sample_not_mmlu": "from the built-in sample of MMLU-format questions, not MMLU itself",
+    "speculates": "measured for variants that do not speculate only",
+    "no_rollback": "the model keeps a recurrent state, which cannot be cut back to a depth",
     "no_speculation": "this variant does not speculate",
     "lossy_speculation": "speculation changed the output where the model alone was not near a tie",
     "is_reference": "compared with itself",

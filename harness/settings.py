@@ -62,9 +62,13 @@ def _distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
     return values
 
 
-def _ascending(values: tuple[int, ...]) -> tuple[int, ...]:
+def _some(values: tuple[int, ...]) -> tuple[int, ...]:
     if not values:
         raise ValueError("an empty list; expected at least one number")
+    return values
+
+
+def _ascending(values: tuple[int, ...]) -> tuple[int, ...]:
     if list(values) != sorted(set(values)):
         raise ValueError("expected ascending numbers, each once")
     return values
@@ -91,7 +95,12 @@ Batch = Annotated[int, Field(ge=1, le=65_536)]
 Ctx = Annotated[int, Field(ge=64, le=16_777_216)]
 Count = Annotated[int, Field(ge=1, le=10_000_000)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=80)]
-Lengths = Annotated[tuple[Count, ...], _Lax, AfterValidator(_ascending), Field(json_schema_extra={"minItems": 1})]
+Lengths = Annotated[
+    tuple[Count, ...], _Lax, AfterValidator(_some), AfterValidator(_ascending), Field(json_schema_extra={"minItems": 1})
+]
+
+
+Depths = Annotated[tuple[Annotated[int, Field(ge=16, le=10_000_000)], ...], _Lax, AfterValidator(_ascending)]
 
 
 class Model(BaseModel):
@@ -236,6 +245,10 @@ class SpeedSuite(Model):
     rounds: Annotated[int, Field(ge=1, le=10_000)] | None = Field(
         None, description="a round is 2 trials a variant, at one prompt length"
     )
+    depths: Depths | None = Field(None, description="context lengths at which TTFT and decode speed are told; [] none")
+    depth_rounds: Annotated[int, Field(ge=1, le=10_000)] | None = Field(
+        None, description="passes over the depths for each variant that does not speculate"
+    )
     seed: int = 0
 
 
@@ -243,6 +256,7 @@ class FidelitySuite(Model):
     """Distance to the reference: KL divergence, top-1 agreement, greedy agreement."""
 
     tokens: Count | None = None
+    floor_tokens: Count | None = Field(None, description="positions of the noise floor, read one token at a time")
     greedy_prompts: Count | None = None
     greedy_tokens: Count | None = None
     seed: int = 0

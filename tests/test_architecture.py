@@ -33,6 +33,7 @@ PURE = (
         "suites.long_context",
         "suites.speed",
         "suites.fidelity",
+        "suites.lossless",
         "suites.code_syntax.extract",
         "suites.code_syntax.score",
     ),

@@ -185,7 +185,7 @@ def test_plan_counts_the_cells_and_adds_up():
     plan = json.loads(done.stdout)
     assert done.exit_code == 0
     assert len(plan["variants"]) == 9
-    assert len(plan["cells"]) == plan["total"]["cells"] == 9 * 7
+    assert len(plan["cells"]) == plan["total"]["cells"] == 9 * 7 + 4  # an audit for each that speculates
     assert plan["total"]["seconds"] == pytest.approx(sum(cell["seconds"] for cell in plan["cells"]), abs=1)
     shared = [cell for cell in plan["cells"] if cell["shared_with"]]
     assert len(shared) == 4 * 3
@@ -305,6 +305,16 @@ def test_choose_names_the_variant_the_losers_and_the_command(tmp_path):
     assert re.search(r"^f16 +qualifies, but", done.stdout, re.M)
     assert done.stdout.splitlines()[-1] == "  llama-server --model q4_0.gguf"
     assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_choose_warns_of_a_variant_whose_speculation_changed_the_text(tmp_path):
+    made = make_run(tmp_path / "r") / "results.json"
+    assert "FAULT" not in run("choose", "r").stdout
+    results = json.loads(made.read_text())
+    results["variants"][1]["metrics"]["audit_identical"] = figure(0.5, 0.1, "ratio", "higher", "lossy_speculation")
+    made.write_text(json.dumps(results))
+    text = " ".join(run("choose", "r").stdout.split())
+    assert "FAULT: q4_0: speculation changed the text by more than rounding can; do not deploy." in text
 
 
 def test_choose_as_json(tmp_path):

@@ -145,7 +145,10 @@ def test_figures_are_those_of_this_model(results: dict[str, Any]) -> None:
     assert 0.5 < q4["top1_agreement"]["value"] < 1.0
     assert q4["kl_mean"]["value"] > 0
     assert lookup["accept_rate"]["value"] is not None
-    assert f16["accept_rate"]["reasons"] == ["no_speculation"]
+    assert f16["accept_rate"]["reasons"] == f16["audit_identical"]["reasons"] == ["no_speculation"]
+    assert lookup["audit_identical"]["n"] == 2
+    assert lookup["audit_identical"]["conditions"]["verdict"] in ("lossless", "near ties only")
+    assert 0 <= lookup["draft_share"]["value"] < 0.1  # looking up costs next to nothing
     assert f16["decode_tps"]["value"] > 0 and f16["ttft_s"]["value"] > 0
     assert lookup["greedy_agree_tokens"]["value"] > 0
     assert f16["energy_j_per_token"]["value"] is not None or f16["energy_j_per_token"]["reasons"]

@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from harness.backends.base import EngineSpec, Speculate
 from harness.config import Config, Variant, expand
 from harness.costs import DEMO, Machine, cell_s, default_machine, disk_bytes, size_of_file, suite_tokens, variant_cost
 from harness.errors import ConfigError, InputError
 from harness.plan import Cell, canonical_json, cell_id, cells, model_note, scoring_identity, spec_identity, warnings
-from harness.presets import PRESETS, MmluPlan, SpeedPlan, SuitePlan, resolve
+from harness.presets import PRESETS, FidelityPlan, MmluPlan, SpeedPlan, SuitePlan, resolve
 from harness.settings import SUITES
 
 DRAFT = Speculate("draft_model", tokens=4, draft_path="/models/draft.gguf", draft_digest="d1")
@@ -47,7 +48,7 @@ def test_three_configurations_that_look_alike_have_three_identities():
         {"backend": "fake"}, {"model_digest": "bb"}, {"weights": "q4_1"}, {"kv": "q8_0"}, {"flash_attention": True},
         {"threads": 2}, {"batch": 256}, {"ubatch": 256}, {"ctx": 2048}, {"gpu_layers": 1}, {"chat_template": True},
         {"speculate": Speculate()}, {"speculate": Speculate("prompt_lookup")}, {"speculate": replace(DRAFT, tokens=5)},
-        {"speculate": replace(DRAFT, ngram=4)}, {"extra": {"a": 1}},
+        {"speculate": replace(DRAFT, ngram=4)}, {"speculate": replace(DRAFT, adapt=True)}, {"extra": {"a": 1}},
     ],
 )  # fmt: skip
 def test_every_setting_is_in_the_identity(change):
@@ -79,7 +80,7 @@ def test_identities_are_the_same_on_every_machine_and_day():
     text = (
         '{"schema":1,"spec":{"backend":"fake","batch":512,"chat_template":false,"ctx":4096,"extra":{},'
         '"flash_attention":false,"gpu_layers":0,"kv":"f16","model_digest":"aa",'
-        '"speculate":{"draft_digest":null,"kind":"none","ngram":3,"tokens":8},'
+        '"speculate":{"adapt":false,"draft_digest":null,"kind":"none","ngram":3,"tokens":8},'
         '"threads":1,"ubatch":512,"weights":"f16"}}'
     )
     assert spec_identity(plain) == hashlib.sha256(text.encode()).hexdigest()
@@ -159,8 +160,11 @@ def test_cells_start_with_the_reference_and_share_scoring():
         ("code_syntax", "programs"): None,
         ("speed", "trials"): None,
         ("fidelity", "kl"): "q8_0",
+        ("fidelity", "floor"): "q8_0",
         ("fidelity", "greedy"): None,
+        ("fidelity", "audit"): None,
     }
+    assert {c.variant for c in found if c.part == "audit"} == {"q8_0+lookup", "f16+lookup"}
 
 
 def test_shared_cells_have_one_id_and_all_others_their_own():
@@ -211,7 +215,9 @@ def test_sizes_come_from_the_preset_and_stated_ones_win():
     chosen = config(suites={"mmlu": {"form": "letters"}, "speed": {"rounds": 3}})
     plan = resolve(chosen, "quick")
     assert plan.mmlu == MmluPlan("letters", per_subject=4, shots=5, data=None, seed=0)
-    assert plan.speed == SpeedPlan(prompt_tokens=(32, 96, 256), output_tokens=33, rounds=3, seed=0)
+    assert plan.speed == SpeedPlan(
+        prompt_tokens=(32, 96, 256), output_tokens=33, rounds=3, seed=0, depths=(512, 2048), depth_rounds=3
+    )
     assert [name for name, _ in plan.items()] == ["mmlu", "speed"]
     assert resolve(chosen, "smoke").mmlu == MmluPlan("letters", 1, 5, None, 0)
 
@@ -257,13 +263,45 @@ def test_the_smallest_context_of_any_variant_counts():
         resolve(chosen, "smoke")
 
 
+def test_depths_of_a_preset_give_way_to_a_small_context_and_stated_ones_are_refused():
+    def depths(preset: str, **parts: Any) -> tuple[int, ...]:
+        plan = resolve(config(**parts), preset).speed
+        assert plan is not None
+        return plan.depths
+
+    speed = {"suites": {"speed": {}}}
+    assert depths("full", **speed) == (512, 1024, 2048, 3584)
+    assert depths("full", **speed, settings={"ctx": 8208}) == (512, 1024, 2048, 3584, 8192)
+    assert depths("full", **speed, settings={"ctx": 8207})[-1] == 3584
+    assert depths("quick", **speed, settings={"ctx": 1024}) == (512,)
+    assert depths("smoke", **speed) == depths("quick", suites={"speed": {"depths": []}}) == ()
+    stated = config(settings={"ctx": 1024}, suites={"speed": {"depths": [512, 1024]}})
+    with pytest.raises(ConfigError, match="speed: depth 1024 and 16 tokens need 1040 tokens; the smallest ctx is 1024"):
+        resolve(stated, "quick")
+    for wrong in ([8], [512, 256]):
+        with pytest.raises(ValidationError):
+            config(suites={"speed": {"depths": wrong}})
+
+
+def test_depths_are_for_variants_that_do_not_speculate_and_only_where_there_are_any():
+    variants, _ = speculating()
+    for depths, names in (((16,), ["f16", "q8_0"]), ((), [])):
+        suites = SuitePlan("quick", speed=SpeedPlan((100,), 10, 1, 0, depths, 2))
+        assert [cell.variant for cell in cells(variants, suites) if cell.part == "depth"] == names
+
+
 # --- estimates
 
 
 def test_tokens_of_a_suite_are_counted():
     assert suite_tokens(SpeedPlan((100, 200), 10, 5, 0), "trials") == (10 * 150, 10 * 10)
+    assert suite_tokens(SpeedPlan((100, 200), 10, 5, 0, (50, 300), 3), "depth") == (3 * 300, 3 * 2 * 16)
     assert suite_tokens(MmluPlan("continuation", 1, 0, None, 0), "docs") == (57 * (90 + 32), 0)
     assert suite_tokens(MmluPlan("letters", None, 5, None, 0), "docs") == (14_042 * (540 + 32), 0)
+    fidelity = FidelityPlan(tokens=100, floor_tokens=20, greedy_prompts=3, greedy_tokens=10, seed=0)
+    assert suite_tokens(fidelity, "floor") == (3 * 20, 20)
+    assert suite_tokens(fidelity, "greedy") == (3 * 64, 3 * 10)
+    assert suite_tokens(fidelity, "audit") == (3 * 3 * 64, 3 * 3 * 10)
 
 
 def test_estimates_follow_from_bytes_and_tokens():

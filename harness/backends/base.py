@@ -66,7 +66,10 @@ class EngineSpec:
 
 @dataclass(frozen=True, slots=True)
 class BackendInfo:
-    """What was actually loaded. ``placement`` is read back from the engine, not echoed from the settings."""
+    """What was actually loaded. ``placement`` is read back from the engine, not echoed from the settings.
+
+    ``can_roll_back``: whether the cache can be cut back to any depth; recurrent memories cannot.
+    """
 
     engine: str
     engine_version: str
@@ -86,6 +89,7 @@ class BackendInfo:
     has_chat_template: bool
     threads: int
     placement: Mapping[str, Any] = field(default_factory=dict)
+    can_roll_back: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +230,21 @@ class Backend(Protocol):
         The prompt is read as a generation reads it, the output ``batch`` tokens at a time (1: as plain decoding does;
         more: as a verification does). Log-probability of the token minus the largest other; negative where another
         token is ahead, None where the logits are not finite. No more than ``batch`` rows of logits are held.
+        """
+        ...
+
+    def deepen(self, tokens: Sequence[int], depths: Sequence[int], n_tokens: int) -> Iterator[Emission]:
+        """Greedy tokens after each depth of one context that grows from empty; never speculates.
+
+        Reads ``tokens`` up to the first depth, streams ``n_tokens`` single tokens past any end token, forgets them, and
+        goes on reading where it was, up to the next depth. So the time from the start, or from the last token of one
+        depth, to the first token of the next is the time of reading what lies between. Each emission is yielded as soon
+        as its token is on the host. Only for engines with ``can_roll_back``.
+
+        Args:
+            tokens: The text, with BOS where the model wants one.
+            depths: Ascending, none beyond the text's end.
+            n_tokens: At each depth.
         """
         ...
 

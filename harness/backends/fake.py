@@ -3,9 +3,9 @@
 Its language model looks at the last two tokens only, so every result can be worked out by hand. Settings
 (``EngineSpec.extra``): ``pieces`` further vocabulary entries, ``add_bos`` whether the model wants a BOS (true),
 ``template`` whether it has a chat template (true), ``script`` a text that every generation continues with,
-``nonfinite`` a text whose presence at the end of the context makes the logits NaN, ``rounding`` how much a
-verification's logits differ from single ones, ``lossy`` the number of a token at which speculation takes the second
-best.
+``nonfinite`` a text whose presence at the end of the context makes the logits NaN, ``rounding`` how much the logits of
+several tokens at once (a verification, a prompt) differ from single ones, ``lossy`` the number of a token at which
+speculation takes the second best, ``recurrent`` whether its cache claims that it cannot be cut back (false).
 """
 
 from __future__ import annotations
@@ -91,6 +91,7 @@ class FakeBackend:
             has_chat_template=bool(spec.extra.get("template", True)),
             threads=spec.threads,
             placement={"gpu_layers": 0},
+            can_roll_back=not spec.extra.get("recurrent", False),
         )
 
     def tokenize(self, text: str, *, special: bool = False, bos: bool = False) -> list[int]:
@@ -206,7 +207,9 @@ class FakeBackend:
         text = text[: min((text.find(stop) for stop in request.stop if stop in text), default=len(text))]
         if speculates:
             drafted, accepted = sum(drafted_at), sum(accepted_at)
-            yield GenerateEnd(reason, text, drafted, accepted, steps, drafted_at, accepted_at, 1e-3 * steps, 3e-3 * steps)
+            yield GenerateEnd(
+                reason, text, drafted, accepted, steps, drafted_at, accepted_at, 1e-3 * steps, 3e-3 * steps
+            )
         else:
             yield GenerateEnd(reason, text)
 
@@ -245,7 +248,7 @@ class FakeBackend:
         step = batch or self._spec.ubatch
         for start in range(0, len(tokens), step):
             stop = min(start + step, len(tokens))
-            yield start, np.stack([self._row(tokens[: i + 1]) for i in range(start, stop)])
+            yield start, np.stack([self._row(tokens[: i + 1], verifying=step > 1) for i in range(start, stop)])
 
     def margins(self, prompt: Sequence[int], output: Sequence[int], *, batch: int) -> list[float | None]:
         """How far each token of the output is ahead of its best rival."""
@@ -255,6 +258,16 @@ class FakeBackend:
             lead = float(row[token] - np.delete(row, token).max())
             found.append(lead if isfinite(lead) else None)
         return found
+
+    def deepen(self, tokens: Sequence[int], depths: Sequence[int], n_tokens: int) -> Iterator[Emission]:
+        """Greedy tokens after each depth."""
+        if depths[-1] + n_tokens > self._spec.ctx:
+            raise InputError(f"depth {depths[-1]} + {n_tokens} tokens; the context holds {self._spec.ctx}")
+        for depth in depths:
+            seen = list(tokens[:depth])
+            for _ in range(n_tokens):
+                seen.append(int(self._row(seen).argmax()))
+                yield Emission(seen[-1:])
 
     def close(self) -> None:
         """Nothing to free."""

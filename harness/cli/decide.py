@@ -38,6 +38,7 @@ def choose(
       harness choose latest --max-loss mmlu_acc=1pt --require 'peak_rss_bytes<=1GB' --maximize decode_tps
     """
     from harness.decide.choose import decide
+    from harness.decide.view import speculation_faults
     from harness.decide.wish import default_wish, make_wish
 
     results = places.results_of(run)
@@ -57,12 +58,12 @@ def choose(
     if json:
         typer.echo(jsonlib.dumps(answer, allow_nan=False))
     else:
-        _render(answer)
+        _render(answer, speculation_faults(results["variants"]))
     if answer["choice"] is None:
         raise typer.Exit(NoVariantQualifies.exit_code)
 
 
-def _render(answer: dict[str, Any]) -> None:
+def _render(answer: dict[str, Any], fault: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -70,6 +71,8 @@ def _render(answer: dict[str, Any]) -> None:
     console.print(f"wish: {answer['wish']}", markup=False)
     console.print(f"choice: {answer['choice'] or 'none'}", markup=False)
     console.print(answer["reason"], markup=False)
+    if fault:
+        console.print(f"FAULT: {fault}", markup=False, style="red")
     if answer["losers"]:
         table = Table(box=None, pad_edge=False, header_style="bold")
         table.add_column("variant", no_wrap=True)

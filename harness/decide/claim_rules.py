@@ -130,7 +130,8 @@ def speculating(measure: Callable[[Variant, Variant], Measured]) -> Rule:
     """A rule over all pairs of a speculating variant and the same weights without speculation."""
 
     def rule(results: Results, series: Series) -> Evidence:
-        pairs = [(v, base) for v in results["variants"] if speculates(v) and (base := base_of(results, v)) is not None]
+        sound = [v for v in results["variants"] if speculates(v) and v.get("status") != "failed"]
+        pairs = [(v, base) for v in sound if (base := base_of(results, v)) is not None]
         return combine([measure(v, base) for v, base in pairs], "no variant speculates")
 
     return rule

@@ -6,7 +6,7 @@ Works on the plain structure of results.json. Knows the catalogue; decides nothi
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +57,14 @@ def why_not(stored: Mapping[str, Any]) -> str:
     """In words, why a figure does not rank."""
     codes = [c for c in stored.get("reasons") or () if c not in INFORMATIVE_CODES or stored.get("value") is None]
     return "; ".join(CODES.get(c, c) for c in codes) or CODES["not_measured"]
+
+
+def speculation_faults(variants: Sequence[Variant]) -> str:
+    """One sentence that names the variants whose speculation changed their text; empty if there are none."""
+    names = [v["name"] for v in variants if "lossy_speculation" in (figure(v, "audit_identical").get("reasons") or ())]
+    return (
+        f"{', '.join(names)}: speculation changed the text by more than rounding can; do not deploy." if names else ""
+    )
 
 
 def shares_scoring(variant: Variant, ref: Variant | None, key: str) -> bool:

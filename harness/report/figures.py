@@ -1,21 +1,18 @@
-"""The interactive charts as plain plotly dicts, each with a text summary and the same numbers as a table.
-
-Colours that depend on light or dark are tokens ("@ink"); the page's script fills them in. Knows nothing of HTML,
-but plotly reads markup in texts, so every name passes ``plain`` first.
-"""
+"""The interactive charts as plain plotly dicts, each with a text summary and the same numbers as a table."""
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from harness.report.frame import axis, bars, between, layout, lengths, plain
 from harness.report.look import Look
 from harness.report.text import DASH, Json, chip, quantity, reasons_of, shown
 
 _READABLE = 12  # lines on one chart
+_LENGTHS = {"prompt_tokens": "prompt tokens", "depth": "context depth (tokens)"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,52 +39,6 @@ class Figure:
     rows: tuple[tuple[str, ...], ...]
 
 
-def plain(text: object) -> str:
-    """A text that plotly prints as it is: its pseudo-HTML is escaped."""
-    return html.escape(str(text), quote=False)
-
-
-def _layout(height: int, x: Mapping[str, Any], y: Mapping[str, Any], **more: Any) -> dict[str, Any]:
-    axis = {"gridcolor": "@grid", "zeroline": False, "linecolor": "@grid", "automargin": True, "fixedrange": True}
-    return {
-        "height": height,
-        "font": {"family": "@font", "size": 12.5, "color": "@muted"},
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
-        "margin": {"l": 8, "r": 12, "t": 8, "b": 8},
-        "hoverlabel": {"bgcolor": "@card", "bordercolor": "@line", "font": {"color": "@ink", "family": "@font"}},
-        "legend": {
-            "orientation": "h",
-            "xref": "container",
-            "x": 0,
-            "yref": "container",
-            "y": 0,
-            "yanchor": "bottom",
-            "font": {"color": "@ink"},
-        },
-        "dragmode": False,
-        "xaxis": {**axis, **x},
-        "yaxis": {**axis, **y},
-        **more,
-    }
-
-
-def _axis(text: str, **more: Any) -> dict[str, Any]:
-    return {"title": {"text": plain(text), "standoff": 10}, **more}
-
-
-def _bars(points: Sequence[Json], factor: float) -> dict[str, Any]:
-    """Error bars from intervals; a point without one gets none."""
-
-    def side(name: str, sign: int) -> list[float | None]:
-        return [None if p.get(name) is None else sign * (p[name] - p["value"]) * factor for p in points]
-
-    return {
-        "type": "data", "symmetric": False, "array": side("high", 1), "arrayminus": side("low", -1),
-        "thickness": 1, "width": 3,
-    }  # fmt: skip
-
-
 @dataclass(frozen=True, slots=True)
 class About:
     """What a chart is of.
@@ -99,6 +50,7 @@ class About:
         key: The figure plotted, for its unit.
         axis: Name of the vertical axis, without the unit (lines only).
         chance: What guessing scores, in the catalogue's unit; None if there is no such level.
+        ticks: Lengths that the horizontal axis spans besides its own, so that charts side by side share it.
     """
 
     id: str
@@ -107,6 +59,7 @@ class About:
     key: str
     axis: str = ""
     chance: float | None = None
+    ticks: tuple[int, ...] = ()
 
 
 def lines(about: About, x_key: str, series: Mapping[str, Sequence[Json]], look: Mapping[str, Look]) -> Figure | None:
@@ -130,12 +83,13 @@ def lines(about: About, x_key: str, series: Mapping[str, Sequence[Json]], look: 
             line["visible"] = True if look[name].leading else "legendonly"
         note = f"{note} Pick more variants in the legend.".strip()
     ticks = sorted({p[x_key] for points in kept.values() for p in points})
+    every = sorted({*ticks, *about.ticks})
     height = 330 + 22 * math.ceil(len(kept) / 4)
-    layout = _layout(
+    drawn = layout(
         height,
-        _axis(x_key.replace("_", " "), type="log", tickvals=ticks, ticktext=[f"{tick:,}" for tick in ticks]),
-        _axis(f"{about.axis} ({how.unit})", rangemode="tozero"),
-        **({} if about.chance is None else _rule(about.chance * how.factor, "guessing")),
+        lengths(_LENGTHS[x_key], every),
+        axis(f"{about.axis} ({how.unit})", rangemode="tozero"),
+        **({} if about.chance is None else _rule(about.chance * how.factor, "guessing", between(every))),
     )
     rows = tuple(
         (name, *(_point(about.key, next((p for p in points if p[x_key] == tick), None)) for tick in ticks))
@@ -144,7 +98,7 @@ def lines(about: About, x_key: str, series: Mapping[str, Sequence[Json]], look: 
     ends = {name: points[-1]["value"] for name, points in kept.items() if points[-1][x_key] == ticks[-1]}
     summary = f"{about.title}, one line per variant. At {ticks[-1]:,} tokens {_span(about.key, ends)}."
     head = ("variant", *(f"{tick:,} tokens" for tick in ticks))
-    spec = {"data": data, "layout": layout}
+    spec = {"data": data, "layout": drawn}
     return Figure(about.id, about.title, note, summary, spec, height, head, rows)
 
 
@@ -152,7 +106,7 @@ def _line(key: str, name: str, x_key: str, points: Sequence[Json], factor: float
     return {
         "type": "scatter", "mode": "lines+markers", "name": plain(name),
         "x": [p[x_key] for p in points], "y": [p["value"] * factor for p in points],
-        "error_y": _bars(points, factor),
+        "error_y": bars(points, factor),
         "text": [plain(f"{name}: {_point(key, p)} at {p[x_key]:,} tokens") for p in points], "hoverinfo": "text",
         "line": {"color": look.color, "dash": look.dash, "width": 2},
         "marker": {"size": 8, "symbol": look.symbol},
@@ -171,11 +125,12 @@ def _point(key: str, point: Json | None) -> str:
     return quantity(key, point["value"], point.get("low"), point.get("high"))
 
 
-def _rule(level: float, name: str) -> dict[str, Any]:
+def _rule(level: float, name: str, at: Mapping[str, Any]) -> dict[str, Any]:
+    """A dashed line at a level, named ``at`` a place that no interval crosses."""
     line = {"color": "@muted", "width": 1.5, "dash": "dash"}
     shape = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": level, "y1": level, "line": line}
-    note = {"xref": "paper", "x": 0, "y": level, "text": plain(name), "showarrow": False, "yanchor": "top"}
-    return {"shapes": [shape], "annotations": [{**note, "xanchor": "left", "font": {"color": "@muted"}}]}
+    note = {**at, "y": level, "text": plain(name), "showarrow": False, "yanchor": "top", "font": {"color": "@muted"}}
+    return {"shapes": [shape], "annotations": [note]}
 
 
 def jitter(
@@ -201,9 +156,9 @@ def jitter(
     ]  # fmt: skip
     rule = {"type": "line", "yref": "paper", "x0": 1, "x1": 1, "y0": 0, "y1": 1}
     height = 110 + 34 * len(kept)
-    layout = _layout(
+    drawn = layout(
         height,
-        _axis("time / median of its prompt"),
+        axis("time / median of its prompt"),
         {"type": "category", "autorange": "reversed", "tickfont": {"color": "@ink"}},
         shapes=[{**rule, "line": {"color": "@muted", "width": 1, "dash": "dot"}}],
     )
@@ -215,7 +170,7 @@ def jitter(
     widest = max(kept, key=lambda name: max(kept[name]) - min(kept[name]))
     summary = f"{title}. The widest spread is that of {widest}: {min(kept[widest]):.2f} to {max(kept[widest]):.2f}."
     head = ("variant", "jitter", "fastest / median", "slowest / median", "requests")
-    return Figure("fig-jitter", title, note, summary, {"data": data, "layout": layout}, height, head, rows)
+    return Figure("fig-jitter", title, note, summary, {"data": data, "layout": drawn}, height, head, rows)
 
 
 def suite(
@@ -239,14 +194,14 @@ def suite(
     data = [_dot(key, name, metric, how.factor, look[name]) for name, metric in have.items()]
     height = 110 + 26 * len(names)
     every = [plain(name) for name in names]
-    axis = {"type": "category", "categoryarray": every, "range": [len(every) - 0.5, -0.5]}
-    layout = _layout(height, _axis(how.unit), {**axis, "tickfont": {"color": "@ink"}})
-    layout |= {"margin": {"l": 8, "r": 12, "t": 24, "b": 8}, **_backdrop(about.chance, reference, how.factor)}
-    layout["annotations"] += [_gap(name, metric) for name, metric in metrics.items() if name not in have]
+    by_name = {"type": "category", "categoryarray": every, "range": [len(every) - 0.5, -0.5]}
+    drawn = layout(height, axis(how.unit), {**by_name, "tickfont": {"color": "@ink"}})
+    drawn |= {"margin": {"l": 8, "r": 12, "t": 24, "b": 8}, **_backdrop(about.chance, reference, how.factor)}
+    drawn["annotations"] += [_gap(name, metric) for name, metric in metrics.items() if name not in have]
     rows = tuple((name, _point(key, have.get(name)), str((metrics[name] or {}).get("n", DASH))) for name in names)
     summary = f"{about.title}: {_span(key, {name: metric['value'] for name, metric in have.items()})}."
     summary += "" if about.chance is None else f" Guessing scores {quantity(key, about.chance)}."
-    spec = {"data": data, "layout": layout}
+    spec = {"data": data, "layout": drawn}
     return Figure(about.id, about.title, about.note, summary, spec, height, ("variant", how.unit, "n"), rows)
 
 
@@ -254,7 +209,7 @@ def _dot(key: str, name: str, metric: Json, factor: float, look: Look) -> dict[s
     return {
         "type": "scatter", "mode": "markers", "name": plain(name), "showlegend": False,
         "x": [metric["value"] * factor], "y": [plain(name)],
-        "error_x": _bars([metric], factor),
+        "error_x": bars([metric], factor),
         "text": [plain(f"{name}: {_point(key, metric)}")], "hoverinfo": "text",
         "marker": {"size": 10, "color": look.color, "symbol": look.symbol},
     }  # fmt: skip

@@ -7,20 +7,25 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.decide import view
-from harness.report import facts, figures, tables, views
+from harness.report import depth, facts, figures, tables, views
 from harness.report.figures import Figure
 from harness.report.look import Look, looks
+from harness.report.speculation import Section, section
 from harness.report.tables import Grid, Wording, metric
 from harness.report.text import DASH, Chip, Json, chip, quantity, unit_of, value_of
 from harness.report.verdict import Verdict, verdict
 from harness.report.views import Scene, View
+from harness.units import significant
 
 _LISTED = 20  # flips and code samples shown; the count of all is given
 
 
 @dataclass(frozen=True, slots=True)
 class Flip:
-    """An item whose chosen answer changed; ``gold``, ``before`` (the reference's) and ``after`` as answers."""
+    """An item whose chosen answer changed; ``gold``, ``before`` (the reference's) and ``after`` as answers.
+
+    ``margin`` is the smaller of the two leads over the second-best answer, and whether noise can turn it.
+    """
 
     variant: str
     subject: str
@@ -29,6 +34,7 @@ class Flip:
     gold: str
     before: str
     after: str
+    margin: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +51,13 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """The quality section: charts by suite, tables, items to look at."""
+    """The quality section: charts by suite, tables, items to look at; ``noisy``: whether noise floors are shown."""
 
     suites: tuple[Figure, ...]
-    depth: Figure | None
     context: Grid | None
     code: Grid | None
     fidelity: Grid | None
+    noisy: bool
     flips: tuple[Flip, ...]
     flips_total: int
     samples: tuple[Sample, ...]
@@ -86,8 +92,8 @@ class ReportModel:
     latency: tuple[Figure, ...]
     streams: facts.Streams | None
     quality: Quality
-    speculation: Grid | None
-    speculation_words: str
+    depth: tuple[Figure, ...]
+    speculation: Section | None
     claims: tuple[facts.Claim, ...]
     conditions: Conditions
     glossary: tuple[tuple[str, str, str], ...]
@@ -96,8 +102,7 @@ class ReportModel:
     @property
     def figures(self) -> tuple[Figure, ...]:
         """Every interactive chart of the page."""
-        depth = self.quality.depth
-        return (*self.latency, *self.quality.suites, *((depth,) if depth else ()))
+        return (*self.latency, *self.quality.suites, *self.depth)
 
 
 def build(results: Json, series: Json) -> ReportModel:
@@ -132,8 +137,10 @@ def build(results: Json, series: Json) -> ReportModel:
         latency=_latency(series, order, variants, look),
         streams=facts.streams(series.get("streams") or {}, order),
         quality=_quality(results.get("suites") or {}, series, ordered, look, words),
-        speculation=_has(tables.SPECULATION, speculating, "Variants that speculate", words),
-        speculation_words=tables.speculation_words(ordered),
+        depth=depth.charts(series, order, look, results.get("suites") or {}),
+        speculation=section(
+            series, ordered, look, _has(tables.SPECULATION, speculating, "Variants that speculate", words)
+        ),
         claims=facts.claims(results.get("claims") or ()),
         conditions=_conditions(results, variants),
         glossary=facts.glossary(),
@@ -145,12 +152,13 @@ def _quality(suites: Json, series: Json, ordered: Sequence[Json], look: Mapping[
     order = [str(v["name"]) for v in ordered]
     flips = list(series.get("flips") or ())
     samples = [one for one in series.get("code_samples") or () if one.get("verdict") not in ("parsed", "truncated")]
+    fidelity = _has(tables.FIDELITY, ordered, "How close each variant stays to the reference", words)
     return Quality(
         suites=_suites(suites, ordered, look, words),
-        depth=_depth(series, order, look, suites),
         context=_has(tables.LONG_CONTEXT, ordered, "Long context by part", words),
         code=tables.code_grid(_in_order(series.get("code_by_language"), order)),
-        fidelity=_has(tables.FIDELITY, ordered, "How close each variant stays to the reference", words),
+        fidelity=fidelity,
+        noisy=fidelity is not None and any(cell.noise for row in fidelity.rows for cell in row.cells),
         flips=tuple(_flip(flip) for flip in flips[:_LISTED]),
         flips_total=len(flips),
         samples=tuple(_sample(sample) for sample in samples[:_LISTED]),
@@ -246,13 +254,6 @@ def _suites(suites: Json, ordered: Sequence[Json], look: Mapping[str, Look], wor
     return tuple(figure for figure in found if figure is not None)
 
 
-def _depth(series: Json, order: Sequence[str], look: Mapping[str, Look], suites: Json) -> Figure | None:
-    note = "Share of probes answered right, by the length of the text before them, in tokens."
-    chance = (suites.get("long_context") or {}).get("chance")
-    about = figures.About("fig-depth", "Recall by depth", note, "ledger_acc", "probes right", chance)
-    return figures.lines(about, "depth", _in_order(series.get("depth"), order), look)
-
-
 def _flip(flip: Json) -> Flip:
     choices = [str(choice) for choice in flip.get("choices") or ()]
 
@@ -264,8 +265,14 @@ def _flip(flip: Json) -> Flip:
 
     return Flip(
         str(flip.get("variant")), str(flip.get("subject")), str(flip.get("doc_id", "")), str(flip.get("question", "")),
-        answer(flip.get("gold")), answer(flip.get("reference_pred")), answer(flip.get("pred")),
+        answer(flip.get("gold")), answer(flip.get("reference_pred")), answer(flip.get("pred")), _margin(flip),
     )  # fmt: skip
+
+
+def _margin(flip: Json) -> str:
+    leads = [flip[key] for key in ("margin", "reference_margin") if flip.get(key) is not None]
+    text = f"{significant(min(leads), 2)} nats" if leads else DASH
+    return f"{text}, near tie" if flip.get("near_tie") else text
 
 
 def _sample(sample: Json) -> Sample:

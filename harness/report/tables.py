@@ -25,14 +25,19 @@ from harness.report.text import (
     shown,
     value_of,
 )
-from harness.units import significant
 
 TABLE_1 = (
     "decode_tps", "speedup", "peak_tps", "ttft_s", "jitter_pct",
     "mmlu_acc", "top1_agreement", "energy_j_per_token", "peak_rss_bytes",
 )  # fmt: skip
-FIDELITY = ("top1_agreement", "kl_mean", "kl_p99", "greedy_agree_tokens", "mmlu_flips", "mmlu_delta")
-SPECULATION = ("accept_rate", "accept_len", "decode_tps", "speedup", "jitter_pct", "tokens_per_chunk")
+FIDELITY = (
+    "top1_agreement", "kl_mean", "kl_p99", "logprob_floor", "greedy_agree_tokens", "mmlu_flips", "mmlu_delta",
+)  # fmt: skip
+_IF_MEASURED = frozenset({"logprob_floor", "draft_share", "audit_identical"})  # columns that runs may lack altogether
+SPECULATION = (
+    "accept_rate", "accept_len", "draft_share", "decode_tps", "speedup", "jitter_pct", "tokens_per_chunk",
+    "audit_identical",
+)  # fmt: skip
 LONG_CONTEXT = ("coherence_1_10", "ledger_acc", "tracking_acc", "nondegeneration", "inconsistency")
 _LANGUAGES = {"cpp": "C++", "javascript": "JavaScript", "typescript": "TypeScript"}
 _HEADINGS = {
@@ -132,6 +137,9 @@ def by_objective(variants: Sequence[Json], key: str) -> list[Json]:
 
 def grid(caption: str, keys: Sequence[str], variants: Sequence[Json], words: Wording) -> Grid:
     """A plain table of figures."""
+    keys = [
+        key for key in keys if key not in _IF_MEASURED or any(value_of(metric(v, key)) is not None for v in variants)
+    ]
     columns = tuple(column(key, variants, words) for key in keys)
     hoisted = {key: common_codes(metric(v, key) for v in variants) for key in keys}
     scales = {key: scale(key, variants) for key in keys}
@@ -223,39 +231,6 @@ def _code_cell(language: str, counts: Json | None) -> Cell:
     judged = counts["total"] - cut
     title = f"{language}: {counts['parsed']} of {judged} parse; {cut} of {counts['total']} cut by the token cap"
     return Cell(f"{counts['parsed']}/{judged}", f"+{cut} cut" if cut else "", title)
-
-
-def speculation_words(variants: Sequence[Json]) -> str:
-    """What speculation did to decode speed, against the same settings without it."""
-    told, shares = [], []
-    for variant in variants:
-        base = _without_speculation(variant, variants)
-        fast, slow = metric(variant, "decode_tps"), metric(base, "decode_tps") if base else None
-        if base and ranks(fast) and ranks(slow) and value_of(slow):
-            shares.append((value_of(fast) or 0.0) / (value_of(slow) or 1.0))
-            told.append(f"{variant['name']} decodes at {significant(shares[-1], 2)}x of {base['name']}")
-    if not shares:
-        return ""
-    tolerance = METRICS["decode_tps"].tolerance
-    if max(shares) < 1 - tolerance:
-        lead = "Speculation loses here"
-    elif min(shares) > 1 + tolerance:
-        lead = "Speculation pays here"
-    else:
-        lead = "Speculation does not clearly pay here" if max(shares) < 1 + tolerance else "Speculation pays for some"
-    return f"{lead}: {'; '.join(told)}."
-
-
-def _without_speculation(variant: Json, variants: Sequence[Json]) -> Json | None:
-    own = dict(variant.get("settings") or {})
-    if own.get("speculate", "none") == "none":
-        return None
-    for other in variants:
-        theirs = other.get("settings") or {}
-        alike = all(theirs.get(key) == own.get(key) for key in ("weights", "kv"))
-        if alike and theirs.get("speculate", "none") == "none":
-            return other
-    return None
 
 
 def left_out_text(codes: Sequence[str]) -> str:

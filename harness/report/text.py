@@ -33,6 +33,10 @@ class Chip:
     quiet: bool = False
 
 
+FLOORED = frozenset({"kl_mean", "top1_agreement"})  # figures whose noise floor has their own unit
+WITHIN_NOISE = Chip("within noise", "not shown to be farther from the reference than the variant is from itself", True)
+
+
 @dataclass(frozen=True, slots=True)
 class Cell:
     """One figure, ready to print.
@@ -42,6 +46,7 @@ class Cell:
         spread: Its interval: "± 3.1" or "3.1 – 6.0"; empty if there is none.
         title: The whole story on hover: label, value, interval, n, conditions, reasons.
         chips: Reason codes that belong to this cell alone.
+        noise: What of it may be noise: "noise floor 0.0150", "near ties: 5 of 27".
         muted: Shown but never ranks.
         missing: There is no figure.
     """
@@ -50,6 +55,7 @@ class Cell:
     spread: str = ""
     title: str = ""
     chips: tuple[Chip, ...] = ()
+    noise: tuple[str, ...] = ()
     muted: bool = False
     missing: bool = False
 
@@ -132,7 +138,19 @@ def cell(key: str, metric: Json | None, how: Shown, hoisted: Iterable[str] = ())
     if metric is None or value is None:
         return Cell(DASH, title=f"{label(key)}: {because or 'no reason recorded'}", chips=chips, missing=True)
     text, around = interval(key, value, metric.get("low"), metric.get("high"), how)
-    return Cell(text, around, _story(key, metric, value, because), chips, muted=not ranks(metric))
+    chips += (WITHIN_NOISE,) if (metric.get("conditions") or {}).get("within_noise") else ()
+    story = _story(key, metric, value, because)
+    return Cell(text, around, story, chips, _noise(key, metric, how), muted=not ranks(metric))
+
+
+def _noise(key: str, metric: Json, how: Shown) -> tuple[str, ...]:
+    """What a figure's conditions say of noise: its floor in the column's unit, or how many flips noise can explain."""
+    found = metric.get("conditions") or {}
+    if found.get("near_ties") is not None:
+        return (f"near ties: {found['near_ties']} of {found['flipped']}",) if found.get("flipped") else ()
+    if found.get("floor") is None or key not in FLOORED:
+        return ()
+    return (f"noise floor {units.significant(found['floor'] * how.factor)}",)
 
 
 def interval(key: str, value: float, low: float | None, high: float | None, how: Shown) -> tuple[str, str]:
@@ -154,10 +172,16 @@ def _story(key: str, metric: Json, value: float, because: str) -> str:
     if metric.get("n"):
         parts.append(f"n = {metric['n']}")
     conditions = metric.get("conditions") or {}
-    parts += [f"{name.replace('_', ' ')} {conditions[name]}" for name in sorted(conditions)]
+    parts += [f"{name.replace('_', ' ')} {_plainly(conditions[name])}" for name in sorted(conditions)]
     if because:
         parts.append(because)
     return "; ".join(parts)
+
+
+def _plainly(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return units.significant(value) if isinstance(value, float) else str(value)
 
 
 def common_codes(metrics: Iterable[Json | None]) -> tuple[str, ...]:

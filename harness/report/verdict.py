@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from harness.decide.view import speculation_faults
 from harness.metrics.catalog import METRICS
 from harness.report.facts import gpu_names
 from harness.report.tables import Wording, tile
@@ -18,11 +19,12 @@ _TITLES = {
     "sample_not_mmlu": "Sample, not MMLU",
     "at_chance": "Cannot tell",
     "failed": "Failed",
+    "lossy_speculation": "FAULT",
     "estimated_energy": "Energy estimated",
     "no_counter": "Energy not measured",
     "contended": "Contended",
 }
-_URGENT = frozenset({"partial", "failed", "smoke"})
+_URGENT = frozenset({"partial", "failed", "smoke", "lossy_speculation"})
 _FEW = 4  # more failures than this are counted, not listed
 _MUCH = 0.05  # share of contended trials from which the warning is urgent
 
@@ -146,6 +148,8 @@ def _found(results: Json, variants: Sequence[Json]) -> Iterator[tuple[str, str]]
         yield "partial", "Not every cell is done. Resume the run before you rely on this page."
     if results.get("preset") == "smoke":
         yield "smoke", "It shows that everything works. It is too small to choose by: run --preset quick or standard."
+    if changed := speculation_faults(variants):
+        yield "lossy_speculation", f"{changed} See Speculation."
     failed = [f"{v['name']}, {f['suite']}: {f['reason']}" for v in variants for f in v.get("failures") or ()]
     if len(failed) > _FEW:
         failed = [f"{len(failed)} cells failed; the reasons are under Conditions"]

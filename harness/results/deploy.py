@@ -40,6 +40,9 @@ def needs(spec: Mapping[str, Any]) -> str:
     """What must be installed for the command to run."""
     if spec["backend"] != "llama_cpp":
         return ""
+    # Older runs know no adapting draft length.
+    fixed = "; it drafts a fixed number of tokens, not an adapting one as measured"
+    note = fixed if spec["speculate"].get("adapt") else ""
     if spec["speculate"]["kind"] == "prompt_lookup":
-        return "pip install 'llama-cpp-python[server]'"
-    return "llama-server, part of llama.cpp (https://github.com/ggml-org/llama.cpp)"
+        return f"pip install 'llama-cpp-python[server]'{note}"
+    return f"llama-server, part of llama.cpp (https://github.com/ggml-org/llama.cpp){note}"

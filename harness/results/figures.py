@@ -9,6 +9,7 @@ from harness.metrics import energy, quality, roofline, speed
 from harness.metrics.catalog import METRICS
 from harness.record import Figure, missing
 from harness.results.model import RunData, VariantRun
+from harness.results.noise import noise
 from harness.suites import fidelity, lossless
 from harness.suites.code_syntax import score as code
 from harness.suites.long_context import score as long_context
@@ -19,6 +20,7 @@ _SCORED = {
     ("mmlu", "docs"): ("mmlu_acc", "mmlu_delta", "mmlu_flips"),
     ("long_context", "probes"): ("ledger_acc", "tracking_acc", "inconsistency"),
     ("fidelity", "kl"): ("kl_mean", "kl_p99", "top1_agreement"),
+    ("fidelity", "floor"): ("kl_floor", "top1_floor", "logprob_floor"),
 }
 _SOURCES: Mapping[tuple[str, str], tuple[str, ...]] = {
     **_SCORED,
@@ -36,6 +38,7 @@ def figures(run: RunData, variant: VariantRun) -> Figures:
     for part in (_speed, _memory, _mmlu, _long_context, _code, _fidelity, _audit):
         found |= part(run, variant)
     found = {**found, **_roofline(run, variant, found)}
+    found |= noise(run, variant, found)
     for key in METRICS:
         found.setdefault(key, missing(_why(variant, key)))
     return {key: _failed(variant, key, _shared(variant, key, found[key])) for key in METRICS}

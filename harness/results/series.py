@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
-from harness.metrics import quality, request, speed
+from harness.metrics import depth, quality, request, speed
+from harness.metrics.flips import flips
+from harness.results import speculation
 from harness.results.model import RunData, VariantRun
 from harness.stats.summary import relative_to_group
+from harness.suites import floor as floors
+from harness.suites import lossless
 from harness.suites.code_syntax import score as code
 from harness.suites.long_context import score as long_context
 
@@ -26,6 +31,8 @@ def series(run: RunData) -> dict[str, Any]:
         "depth": {
             v.name: long_context.depth_series(rows) for v in run.variants if (rows := v.rows("long_context", "probes"))
         },
+        "depth_speed": {v.name: rows for v in run.variants if (rows := depth.series(v.rows("speed", "depth")))},
+        "depth_speed_left_out": _without_depths(run),
         "mmlu_by_subject": {
             v.name: {subject: list(pair) for subject, pair in quality.by_subject(rows).items()}
             for v in run.variants
@@ -33,8 +40,26 @@ def series(run: RunData) -> dict[str, Any]:
         },
         "code_by_language": {name: code.by_language(found) for name, found in judged.items()},
         "code_samples": [sample for name, found in judged.items() for sample in code.samples(found, name)],
+        "speculation": speculation.by_target_and_draft(run),
+        "audit": [
+            lossless.series_row(v.name, found)
+            for v in run.variants
+            if (found := lossless.audit(v.rows("fidelity", "audit"))) is not None
+        ],
         "flips": [flip for v in run.variants if not v.reference for flip in _flips(run, v)],
     }
+
+
+def _without_depths(run: RunData) -> dict[str, str]:
+    """Why a variant has no speeds by depth, where others of the run have: a reason code by variant."""
+    rows = {v.name: v.rows("speed", "depth") for v in run.variants}
+    if not any(rows.values()):
+        return {}
+    codes = {
+        v.name: "speculates" if v.speculates else depth.left_out(rows[v.name]) or v.why_missing("speed", "depth")
+        for v in run.variants
+    }
+    return {name: code for name, code in codes.items() if not depth.series(rows[name])}
 
 
 def _stream(trials: Sequence[request.Trial]) -> dict[str, Any]:
@@ -55,19 +80,8 @@ def _jitter(trials: Sequence[request.Trial]) -> list[float]:
 
 def _flips(run: RunData, variant: VariantRun) -> list[dict[str, Any]]:
     """Questions whose chosen answer is not the reference's. The question's text stays in the data, not in the page."""
-    theirs = {(row["subject"], row["doc_id"]): row for row in run.reference.rows("mmlu", "docs")}
-    found = []
-    for row in variant.rows("mmlu", "docs") if not variant.shared("mmlu", "docs") else ():
-        other = theirs.get((row["subject"], row["doc_id"]))
-        if other is not None and other["pred"] != row["pred"]:
-            found.append(
-                {
-                    "variant": variant.name,
-                    "subject": row["subject"],
-                    "doc_id": row["doc_id"],
-                    "gold": row["gold"],
-                    "reference_pred": other["pred"],
-                    "pred": row["pred"],
-                }
-            )
-    return found
+    if variant.shared("mmlu", "docs"):
+        return []
+    floor = floors.figures(variant.rows("fidelity", "floor"))["logprob_floor"].value
+    found = flips(variant.rows("mmlu", "docs"), run.reference.rows("mmlu", "docs"), floor)
+    return [{"variant": variant.name, **asdict(flip), "near_tie": flip.near_tie} for flip in found]

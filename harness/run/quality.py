@@ -11,6 +11,8 @@ from typing import Any
 from harness.errors import CellError
 from harness.plan import Cell
 from harness.record import ItemRow
+from harness.run.pool import WorkerHandle
+from harness.run.scoring import FLOOR_ROWS
 from harness.run.session import Session
 from harness.suites.fidelity import greedy_prompts
 from harness.suites.fidelity import text as fidelity_text
@@ -64,6 +66,8 @@ def _size(session: Session, cell: Cell) -> int:
     if suites.code_syntax is not None and cell.suite == "code_syntax":
         return suites.code_syntax.limit or 32
     assert suites.fidelity is not None
+    if cell.part == "floor":
+        return max(1, suites.fidelity.floor_tokens // FLOOR_ROWS)
     return suites.fidelity.greedy_prompts if cell.part != "kl" else max(1, suites.fidelity.tokens // 512)
 
 
@@ -145,12 +149,29 @@ def _kl(session: Session, cell: Cell, done: set[str], on_row: Rows) -> None:
     assert plan is not None
     path = _reference_path(session)
     reference = session.worker(session.prepared.reference.name)
-    window = min(spec.ctx for spec in session.prepared.specs.values())
-    tokens = reference.call("tokenize", text=fidelity_text())[: min(plan.tokens, window)]
+    tokens = _text(session, reference, plan.tokens)
     if not session.reference_written:
         reference.call("kl_reference", tokens=tokens, path=str(path))
         session.reference_written = True
     session.worker(cell.variant).call("kl", on_row, tokens=tokens, path=str(path), done=sorted(done))
+
+
+def _floor(session: Session, cell: Cell, done: set[str], on_row: Rows) -> None:
+    plan = session.prepared.suites.fidelity
+    assert plan is not None
+    worker, path = session.worker(cell.variant), session.folder / "floor_logits.npy"
+    tokens = _text(session, worker, plan.floor_tokens)
+    try:
+        worker.call("floor", on_row, tokens=tokens, path=str(path), done=sorted(done))
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _text(session: Session, worker: WorkerHandle, limit: int) -> list[int]:
+    """The first tokens of fidelity's text, as many as fit in every variant's context."""
+    window = min(spec.ctx for spec in session.prepared.specs.values())
+    tokens: list[int] = worker.call("tokenize", text=fidelity_text())
+    return tokens[: min(limit, window)]
 
 
 def _greedy(session: Session, cell: Cell, done: set[str], on_row: Rows) -> None:
@@ -181,6 +202,7 @@ RUNNERS: dict[tuple[str, str], Callable[[Session, Cell, set[str], Rows], None]] 
     ("long_context", "continuation"): _continuation,
     ("code_syntax", "programs"): _programs,
     ("fidelity", "kl"): _kl,
+    ("fidelity", "floor"): _floor,
     ("fidelity", "greedy"): _greedy,
     ("fidelity", "audit"): _audit,
 }

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from harness.suites.long_context import Probe
 
 Send = Callable[[Any], None]
+# Positions of one row of the noise floor.
+FLOOR_ROWS = 32
 
 
 def loglikelihood(backend: Backend, send: Send, pairs: Sequence[tuple[str, str]], chat: bool = False) -> int:
@@ -72,6 +74,30 @@ def kl(backend: Backend, send: Send, tokens: Sequence[int], path: str, done: Seq
         if key not in done:
             rows = kl_rows(np.asarray(reference[start : start + len(chunk)]), chunk)
             send(row_of(key, "kl", kl_payload(start, rows)))
+    return len(tokens)
+
+
+def floor(backend: Backend, send: Send, tokens: Sequence[int], path: str, done: Sequence[str] = ()) -> int:
+    """Compare this variant's logits of a text with its own, read one token at a time. Rows of kind ``floor``.
+
+    The prompt path's logits lie in a file at ``path`` meanwhile, so that no more than a chunk of them and
+    ``FLOOR_ROWS`` single ones are in memory. Returns positions.
+    """
+    from harness.suites.floor import floor_payload, floor_rows
+
+    kl_reference(backend, send, tokens, path)
+    prompt = np.load(path, mmap_mode="r")
+    held: list[np.ndarray[Any, Any]] = []
+    for start, row in backend.logits(tokens, batch=1):
+        held.append(row)
+        if len(held) < FLOOR_ROWS and start + 1 < len(tokens):
+            continue
+        first = start + 1 - len(held)
+        key = f"{first:06d}"
+        if key not in done:
+            rows = floor_rows(np.asarray(prompt[first : start + 1]), np.concatenate(held))
+            send(row_of(key, "floor", floor_payload(first, rows)))
+        held = []
     return len(tokens)
 
 

@@ -27,6 +27,9 @@ IDLE_S = 5.0
 # Discarded generations after loading, at the longest prompt; their prompts are never those of a trial.
 WARM_UPS, WARM_UP_TOKENS, WARM_UP_SEED = 2, 12, 987_654_321
 
+# Texts that grow to a depth are none of the trials' prompts.
+DEPTH_SEED = 123_456_789
+
 
 @dataclass
 class Session:
@@ -82,6 +85,14 @@ class Session:
         first = self.first_worker()
         return speed.prompts(plan.prompt_tokens, 2 * plan.rounds, plan.seed, lambda text: _tokens(first, text))
 
+    def depth_prompts(self) -> list[tuple[int, ...]]:
+        """The text of each pass over the depths, the same for all variants."""
+        plan = self.prepared.suites.speed
+        assert plan is not None
+        length, first = plan.depths[-1], self.first_worker()
+        drawn = speed.prompts((length,), plan.depth_rounds, plan.seed + DEPTH_SEED, lambda text: _tokens(first, text))
+        return [block[length] for block in drawn]
+
     def first_worker(self) -> WorkerHandle:
         """Any variant that loads; they all share one tokenizer. Raises CellError where none does."""
         errors = []
@@ -109,6 +120,10 @@ class Session:
         plan, mmlu = self.prepared.suites.mmlu, self.prepared.mmlu
         assert plan is not None and mmlu is not None
         return pick({name: len(part["test"]) for name, part in mmlu.parts.items()}, plan.per_subject, plan.seed)
+
+    def cells(self, suite: str, part: str) -> dict[str, Cell]:
+        """The planned cells of a part, by variant."""
+        return {cell.variant: cell for cell in self.prepared.cells if (cell.suite, cell.part) == (suite, part)}
 
     def cell_id(self, variant: str, suite: str, part: str) -> str:
         """Id of a planned cell."""

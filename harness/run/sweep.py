@@ -14,11 +14,13 @@ from rich.console import Console
 
 from harness import __version__
 from harness.costs import DEMO, SAMPLE_SHARE, ModelSize, cell_s, default_machine, size_of_file
+from harness.decide.view import speculation_faults
 from harness.errors import CellError, InputError
 from harness.meters import describe, open_meters
 from harness.meters.bandwidth import bandwidth
 from harness.meters.cpus import effective_cpus
 from harness.record import ItemRow
+from harness.run.depths import run_depths
 from harness.run.folder import RunFolder, check_folder, open_folder
 from harness.run.prepare import Prepared, SweepOptions, prepare
 from harness.run.progress import Meter
@@ -79,10 +81,11 @@ def sweep(options: SweepOptions) -> SweepOutcome:
 
 
 def _verdict(folder: Path) -> str:
-    """The decision in a sentence, from results.json."""
+    """The decision in a sentence, from results.json, and a line on variants whose speculation changed their text."""
     results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
     lead = "Provisional, from a smoke run. " if results["preset"] == "smoke" else ""
-    return f"{lead}{results['decision']['reason']}"
+    fault = speculation_faults(results["variants"])
+    return "\n".join([f"{lead}{results['decision']['reason']}", *([f"FAULT: {fault}"] if fault else [])])
 
 
 def rebuild_report(run: Path, out: Path | None) -> Path:
@@ -191,6 +194,7 @@ def _measure(
             _engines(session)
             meter.start()
             run_speed(session)
+            run_depths(session)
             run_quality(session)
         finally:
             session.pool.close()

@@ -26,7 +26,7 @@ def run_speed(session: Session) -> None:
     plan = session.prepared.suites.speed
     if plan is None:
         return
-    cells = {cell.variant: cell for cell in session.prepared.cells if cell.suite == "speed"}
+    cells = session.cells("speed", "trials")
     done = {name: session.store.keys(str(cell.id)) for name, cell in cells.items()}
     failed = (
         set() if all(len(keys) == 2 * plan.rounds for keys in done.values()) else _rounds(session, plan, cells, done)
@@ -109,22 +109,22 @@ def _visit(
     session.meter.now(f"speed · round {visit.block + 1}/{plan.rounds} · {variant}")
     prompt = prompts[2 * visit.block + visit.second][length]
     with session.timing(cell_id):
-        payload, attempts = _trial(session, variant, prompt, plan.output_tokens, budget)
+        payload, attempts = undisturbed(
+            session, variant, "trial", budget, prompt=prompt, output_tokens=plan.output_tokens
+        )
     payload |= {"block": visit.block, "position": visit.position, "attempt": attempts}
     session.store.add_item(ItemRow(cell_id, key, "trial", payload))
     session.advance(variant, "speed", "trials", 1 / (2 * plan.rounds))
     return attempts - 1
 
 
-def _trial(
-    session: Session, name: str, prompt: Sequence[int], output_tokens: int, budget: int
-) -> tuple[dict[str, Any], int]:
+def undisturbed(session: Session, name: str, method: str, budget: int, **asked: Any) -> tuple[dict[str, Any], int]:
     """The first undisturbed attempt, or the least disturbed one, and how many attempts it took."""
     threads = session.prepared.specs[name].threads
     best: dict[str, Any] | None = None
     attempts = 0
     while True:
-        payload = session.worker(name).call("trial", prompt=prompt, output_tokens=output_tokens, threads=threads)
+        payload = session.worker(name).call(method, threads=threads, **asked)
         attempts += 1
         if best is None or _disturbance(payload) < _disturbance(best):
             best = payload

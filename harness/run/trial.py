@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -11,6 +12,7 @@ from harness.meters import open_meters
 from harness.meters.base import EnergyMeter, window
 from harness.meters.contention import Sampler, codes, contention
 from harness.meters.memory import peak_rss_bytes, rss_bytes
+from harness.run.clock import now_ns
 from harness.run.tasks import record_of
 
 Send = Callable[[Any], None]
@@ -36,6 +38,27 @@ def trial(backend: Backend, send: Send, prompt: Sequence[int], output_tokens: in
     seen = contention(before, sampler.read(), sampler.n_cpus, threads)
     record["codes"] = [*record["codes"], *codes(seen)]
     return {"prompt_tokens": len(prompt), "record": record, "contention": seen, "energy": energy}
+
+
+def depths(
+    backend: Backend, send: Send, prompt: Sequence[int], depths: Sequence[int], n_tokens: int, threads: int
+) -> dict[str, Any]:
+    """Grow one context to each depth and generate ``n_tokens`` there; returns when each token reached the host."""
+    _, sampler = _instruments()
+    before = sampler.read()
+    gc.collect()
+    gc.disable()
+    try:
+        sent_ns = now_ns()
+        stamps = [now_ns() for _ in backend.deepen(prompt, depths, n_tokens)]
+    finally:
+        gc.enable()
+    seen = contention(before, sampler.read(), sampler.n_cpus, threads)
+    if len(stamps) != n_tokens * len(depths):
+        raise RuntimeError(f"{len(stamps)} tokens came back; expected {n_tokens} at each of {len(depths)} depths")
+    times = [stamps[i : i + n_tokens] for i in range(0, len(stamps), n_tokens)]
+    record = {"sent_ns": sent_ns, "depths": list(depths), "t_ns": times, "codes": list(codes(seen))}
+    return {"record": record, "contention": seen}
 
 
 def warm(backend: Backend, send: Send, prompts: Sequence[Sequence[int]], output_tokens: int) -> dict[str, Any]:

@@ -34,9 +34,11 @@ METHODS: dict[str, str] = {
     "programs": "tasks",
     "kl_reference": "scoring",
     "kl": "scoring",
+    "floor": "scoring",
     "greedy": "tasks",
     "audit": "tasks",
     "trial": "trial",
+    "depths": "trial",
     "warm": "trial",
     "idle": "trial",
 }

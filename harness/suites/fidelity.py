@@ -90,14 +90,15 @@ def kl_rows(ref_logits: npt.ArrayLike, var_logits: npt.ArrayLike) -> KlRows:
         p, q = ref[start : start + _CHUNK].astype(np.float64), var[start : start + _CHUNK].astype(np.float64)
         good = np.isfinite(p).all(axis=1) & np.isfinite(q).all(axis=1)
         at = start + np.flatnonzero(good)
-        log_p, log_q = _log_softmax(p[good]), _log_softmax(q[good])
+        log_p, log_q = log_softmax(p[good]), log_softmax(q[good])
         kl[at] = np.maximum((np.exp(log_p) * (log_p - log_q)).sum(axis=1), 0.0)  # rounding may reach -1e-17
         top1[at] = log_p.argmax(axis=1) == log_q.argmax(axis=1)
         finite[at] = True
     return KlRows(kl, top1, finite)
 
 
-def _log_softmax(logits: Floats) -> Floats:
+def log_softmax(logits: Floats) -> Floats:
+    """Natural-log probabilities along the last axis; shape (positions, vocabulary), finite."""
     shifted = logits - logits.max(axis=1, keepdims=True)
     result: Floats = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
     return result
@@ -138,9 +139,9 @@ def figures(
     values = np.array([x for row in good for x in row["kl"]], dtype=np.float64)
     agreed = np.array([x for row in good for x in row["top1"]], dtype=np.float64)
     return {
-        "kl_mean": _block_mean(values, reasons, upper=None),
+        "kl_mean": block_mean(values, reasons, upper=None),
         "kl_p99": _p99(values, reasons, seed),
-        "top1_agreement": _block_mean(agreed, reasons, upper=1.0),
+        "top1_agreement": block_mean(agreed, reasons, upper=1.0),
         "greedy_agree_tokens": _greedy(divergences(greedy, reference_greedy)),
     }
 
@@ -174,19 +175,20 @@ def divergences(greedy: Sequence[Row], reference_greedy: Sequence[Row]) -> list[
     return found
 
 
-def _blocks(values: Floats) -> list[Floats]:
-    """Consecutive blocks of 32 positions; a rest of fewer than 16 joins the last block."""
-    edges = list(range(BLOCK, len(values), BLOCK))
-    if edges and len(values) - edges[-1] < BLOCK // 2:
+def _blocks(values: Floats, size: int) -> list[Floats]:
+    """Consecutive blocks of ``size`` positions; a rest of fewer than half of that joins the last block."""
+    edges = list(range(size, len(values), size))
+    if edges and len(values) - edges[-1] < size // 2:
         edges.pop()
     return np.split(values, edges)
 
 
-def _block_mean(values: Floats, reasons: tuple[str, ...], upper: float | None) -> Figure:
+def block_mean(values: Floats, reasons: tuple[str, ...], upper: float | None, size: int = BLOCK) -> Figure:
+    """Mean over positions with a t interval over blocks of ``size``, cut at 0 and ``upper``."""
     if len(values) == 0:
         return missing(*(reasons or ("not_measured",)))
     mean = float(values.mean())
-    found = t_interval(np.array([block.mean() for block in _blocks(values)]))
+    found = t_interval(np.array([block.mean() for block in _blocks(values, size)]))
     if found.low is None or found.high is None:
         return Figure(mean, None, None, len(values), (*reasons, "small_n"))
     low, high = max(0.0, min(found.low, mean)), max(found.high, mean)

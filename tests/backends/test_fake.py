@@ -108,6 +108,37 @@ def test_speculation_emits_bursts_and_counts_them():
     assert end.drafted == 4 * end.verify_steps
 
 
+def texts(backend, n=30):
+    """With speculation, and without."""
+    for speculate in (True, False):
+        *emissions, end = backend.generate(GenerateRequest((5,), n, margins=True, speculate=speculate))
+        yield [t for e in emissions for t in e.tokens], [m for e in emissions for m in e.margins], end
+
+
+def test_counters_by_place_add_up_and_a_request_can_do_without_speculation():
+    (tokens, _, end), (plain, _, plain_end) = texts(fake(speculate=Speculate("prompt_lookup", tokens=1)))
+    assert tokens == plain and plain_end.drafted is None
+    assert (sum(end.drafted_at), sum(end.accepted_at)) == (end.drafted, end.accepted)
+    assert end.accepted <= end.drafted == end.verify_steps
+    assert end.draft_s / (end.draft_s + end.verify_s) == pytest.approx(0.25)
+
+
+def test_a_lossy_engine_takes_the_second_best_once_and_only_where_it_speculates():
+    backend = fake(speculate=Speculate("prompt_lookup", tokens=4), lossy=7)
+    (tokens, _, _), (plain, margins, _) = texts(backend)
+    assert tokens[:7] == plain[:7] and tokens[7] != plain[7] and margins[7] > 0
+    assert backend.margins((5,), plain, batch=5) == pytest.approx(margins)
+
+
+def test_rounding_moves_the_margins_of_a_verification_alone():
+    backend = fake(speculate=Speculate("prompt_lookup", tokens=4), rounding=0.05)
+    (_, _, _), (plain, margins, _) = texts(backend)
+    assert backend.margins((5,), plain, batch=1) == margins
+    moved = np.abs(np.subtract(backend.margins((5,), plain, batch=5), margins))
+    assert moved[0] == 0 and 0 < moved[1:].max() < 1
+    assert fake(nonfinite="Q").margins(tuple(fake().tokenize("Q")), [5], batch=1) == [None]
+
+
 def test_too_long_a_request_is_refused():
     with pytest.raises(InputError, match="300 tokens"):
         scores(fake(), [ScoreRequest((5,) * 299, (6,))])

@@ -9,6 +9,7 @@ from scipy import stats
 from harness.backends.llama_cpp.speculate import (
     NgramIndex,
     NonFinite,
+    Shared,
     draw,
     greedy,
     margin,
@@ -36,6 +37,133 @@ def test_emitted_token_has_the_targets_distribution(q):
     assert stats.chisquare(seen, P * seen.sum()).pvalue > 0.01
     # the same test sees a rule that is wrong: drafts taken as they are
     assert stats.chisquare(seen, (Q + 1e-6) / (Q + 1e-6).sum() * seen.sum()).pvalue < 1e-6
+
+
+class Branches:
+    """Every way that drawing and accepting can go, with its probability: exact sums in place of samples.
+
+    Stands for ``draw`` and for the random generator: each choice follows a script, and where that ends, the first way;
+    ``every`` then goes through all scripts.
+    """
+
+    def __init__(self):
+        self.script, self.at, self.open, self.weight = [], 0, [], 1.0
+
+    def pick(self, weights):
+        ways = [i for i, w in enumerate(weights) if w > 0]
+        if self.at == len(self.script):
+            self.script.append(0)
+            self.open.append(len(ways))
+        way = ways[self.script[self.at]]
+        self.at += 1
+        self.weight *= weights[way]
+        return way
+
+    def draw(self, p, rng=None):
+        return self.pick((p / p.sum()).tolist())
+
+    def random(self):
+        return Chance(self)
+
+    def every(self, run):
+        while True:
+            self.at, self.weight = 0, 1.0
+            yield run(), self.weight
+            while self.script and self.script[-1] == self.open[-1] - 1:
+                self.script.pop()
+                self.open.pop()
+            if not self.script:
+                return
+            self.script[-1] += 1
+
+
+class Chance:
+    """A uniform number times ``scale``; whether it is below a limit is a choice of its own."""
+
+    def __init__(self, branches, scale=1.0):
+        self.branches, self.scale = branches, scale
+
+    def __mul__(self, scale):
+        return Chance(self.branches, scale)
+
+    def __lt__(self, limit):
+        below = min(1.0, limit / self.scale)
+        return self.branches.pick([1 - below, below]) == 1
+
+
+def log(*values):
+    with np.errstate(divide="ignore"):
+        return np.log(np.array(values, np.float64)).astype(np.float32)
+
+
+LOGITS = {
+    "apart": (log(0.5, 0.2, 0.15, 0.1, 0.05), log(0.1, 0.1, 0.3, 0.5, 0.0)),
+    "equal": (log(0.4, 0.3, 0.2, 0.1), log(0.4, 0.3, 0.2, 0.1)),
+    "disjoint": (log(0.5, 0.5, 0, 0), log(0, 0, 0.7, 0.3)),
+    "one certain": (log(0, 0, 1, 0), log(0.3, 0.3, 0.2, 0.2)),
+}
+LIMITS = {"whole": (1.0, 0, 1.0), "top-k": (0.7, 2, 1.0), "top-p": (1.3, 0, 0.6), "both": (1.0, 3, 0.8)}
+
+
+def joint(monkeypatch, p, q, draft=None):
+    """Exact distribution of the first two tokens that speculation with two drafts emits.
+
+    ``p[i]``, ``q[i]``: target and draft before token i (p[1] differs from p[0], as after another history). ``draft``: a
+    fixed draft, certain as prompt lookup's is.
+    """
+    branches = Branches()
+    monkeypatch.setattr("harness.backends.llama_cpp.speculate.draw", branches.draw)
+
+    def two_tokens():
+        drafts = draft or [branches.draw(q[0]), branches.draw(q[1])]
+        out = verify_sampled(drafts, [None, None] if draft else q, lambda i: p[min(i, 1)], branches)
+        return (out[0], out[1] if len(out) > 1 else branches.draw(p[1]))  # the next step's first token
+
+    found = np.zeros((len(p[0]), len(p[1])))
+    for pair, weight in branches.every(two_tokens):
+        found[pair] += weight
+    return found
+
+
+@pytest.mark.parametrize("logits", LOGITS.values(), ids=LOGITS)
+@pytest.mark.parametrize("limits", LIMITS.values(), ids=LIMITS)
+def test_summed_over_all_drafts_the_output_is_exactly_the_targets(monkeypatch, logits, limits):
+    p0, q0 = (probabilities(row, *limits) for row in logits)
+    p = [p0, p0[::-1].copy()]
+    for q in ([q0, q0], [q0, p[1]], [q0, q0[::-1].copy()]):
+        assert np.abs(joint(monkeypatch, p, q) - np.outer(*p)).max() < 1e-12
+
+
+@pytest.mark.parametrize("draft", [[0, 0], [0, 3], [3, 1], [2, 2]])
+@pytest.mark.parametrize("limits", LIMITS.values(), ids=LIMITS)
+def test_summed_after_certain_drafts_the_output_is_exactly_the_targets(monkeypatch, draft, limits):
+    p0 = probabilities(LOGITS["apart"][0], *limits)
+    p = [p0, p0[::-1].copy()]
+    assert np.abs(joint(monkeypatch, p, [], draft) - np.outer(*p)).max() < 1e-12
+
+
+@pytest.mark.parametrize("limits", LIMITS.values(), ids=LIMITS)
+@pytest.mark.parametrize("size", [3, 5, 8], ids=["shorter draft", "same size", "longer draft"])
+def test_a_draft_with_padding_of_its_own_leaves_the_output_exactly_the_targets(monkeypatch, limits, size):
+    target = LOGITS["apart"][0]
+    shared = Shared(min(size, len(target)), len(target))
+    own = np.array([0.1, 0.9, 0.4, 0.2, 0.3, 5.0, 6.0, 7.0], np.float32)[:size]  # it likes its padding best
+    q = shared.pad(probabilities(shared.cut(own), *limits))
+    assert q.shape == target.shape and q.sum() == pytest.approx(1) and not q[shared.size :].any()
+    p0 = probabilities(target, *limits)
+    p = [p0, p0[::-1].copy()]
+    assert np.abs(joint(monkeypatch, p, [q, q]) - np.outer(*p)).max() < 1e-12
+
+
+def test_the_sum_sees_a_wrong_rule(monkeypatch):
+    """Residuals that are not cut at the draft's probability are off by far more than rounding."""
+    monkeypatch.setattr("harness.backends.llama_cpp.speculate.np.maximum", lambda rest, zero: P.copy())
+    assert np.abs(joint(monkeypatch, [P, P], [Q, Q]) - np.outer(P, P)).max() > 0.01
+
+
+def test_ids_that_only_the_target_knows_are_fed_as_the_stand_in():
+    assert Shared(4, 6, stand_in=2).readable([0, 3, 4, 5, 1]) == [0, 3, 2, 2, 1]
+    assert Shared(4, 6).cut(np.arange(9, dtype=np.float32)).tolist() == [0, 1, 2, 3]
 
 
 def test_second_token_after_an_accepted_draft_has_the_targets_distribution():

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from harness.decide.view import Span, delta_key, difference, ranks, shown, span, why_not
+from harness.decide.view import Span, delta_key, difference, ranks, shown, span, speculation_faults, why_not
 
 
 def variant(name: str, weights: str = "f16", **metrics: tuple[Any, ...]) -> dict[str, Any]:
@@ -83,3 +83,12 @@ def test_names() -> None:
     assert delta_key("mmlu_acc") == "mmlu_delta" and delta_key("ledger_acc") is None and delta_key("ttft_s") is None
     assert shown(REF, "decode_tps") == "100 ± 10 decode tokens/s"
     assert shown(REF, "ttft_s") == "TTFT 500 ± 100 ms"
+
+
+def test_variants_whose_speculation_changed_the_text_are_named() -> None:
+    sound = variant("q8_0+draft", audit_identical=(1.0, 0.5, 1.0))
+    faulty = variant("f16+draft", audit_identical=(0.5, 0.1, 0.9, "lossy_speculation"))
+    assert speculation_faults([REF, sound]) == ""
+    assert speculation_faults([REF, faulty, sound]) == (
+        "f16+draft: speculation changed the text by more than rounding can; do not deploy."
+    )

@@ -236,7 +236,55 @@ def make_series() -> dict[str, Any]:
         for i in range(34)
     ]  # fmt: skip
     found["mmlu_by_subject"] = {}
-    return found
+    found["depth_speed"] = {name: _depth_speed(row[0]) for name, row in _ROWS.items()}
+    return found | {"speculation": make_speculation(), "audit": make_audit()}
+
+
+def _depth_speed(tps: float) -> list[dict[str, Any]]:
+    def span(value: float) -> dict[str, Any]:
+        return {"value": value, "low": value * 0.95, "high": value * 1.05, "n": 6}
+
+    return [{"depth": n, "decode_tps": span(tps / (1 + n / 8192)), "ttft_s": span(n / 500)} for n in (512, 2048, 8192)]
+
+
+def make_speculation() -> dict[str, Any]:
+    """Lookup pays on f16, cannot be told on q8_0; the draft slows f16 and was not measured on q8_0."""
+
+    def cell(target: str, draft: str, ratio: tuple[float, float, float] | None, **more: Any) -> dict[str, Any]:
+        speedup = None if ratio is None else dict(zip(("value", "low", "high"), ratio, strict=True)) | {"n": 18}
+        rate = {"value": 0.25, "low": 0.2, "high": 0.3, "n": 18} if ratio else None
+        return {
+            "target": target, "draft": draft, "variant": f"{target}+{draft}", "speedup": speedup, "why": None,
+            "accept_rate": rate, "accept_len": {**rate, "value": 1.75} if rate else None,
+            "by_position": [{"accepted": 30, "drafted": 40}, {"accepted": 8, "drafted": 32}] if rate else [],
+            "draft_share": 0.4 if draft == "draft" and rate else None, "tokens": 4, "adapt": draft == "lookup", **more,
+        }  # fmt: skip
+
+    cells = [
+        cell("f16", "lookup", (1.14, 1.04, 1.25)),
+        cell("f16", "draft", (0.5, 0.48, 0.52)),
+        cell("q8_0", "lookup", (0.97, 0.9, 1.04)),
+        cell("q8_0", "draft", None, why="the worker died"),
+    ]
+    return {"targets": ["f16", "q8_0", "q4_0"], "drafts": ["lookup", "draft"], "cells": cells}
+
+
+def make_audit() -> list[dict[str, Any]]:
+    """One of each verdict; q8_0+draft was not audited."""
+
+    def row(variant: str, verdict: str, *partings: tuple[str, int, float | None, bool]) -> dict[str, Any]:
+        keys = ("prompt", "index", "margin", "explained")
+        return {
+            "variant": variant, "prompts": 4, "tokens": 256, "identical": 4 - len(partings),
+            "divergences": [dict(zip(keys, one, strict=True)) for one in partings],
+            "floor": {"max": 0.35, "mean": 0.05, "n": 256}, "verdict": verdict,
+        }  # fmt: skip
+
+    return [
+        row("f16+lookup", "lossless"),
+        row("q8_0+lookup", "near ties only", ("p3", 17, 0.02, True)),
+        row("f16+draft", "fault", ("p1", 1, 0.5, True), ("p2", 41, 2.1, False)),
+    ]
 
 
 def _point(x_key: str, x: int, value: float, share: float) -> dict[str, Any]:

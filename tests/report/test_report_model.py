@@ -194,14 +194,19 @@ def test_a_suite_that_was_not_run(results: Any, series: Any) -> None:
 
 
 def test_speculation_is_told_without_embarrassment(results: Any, series: Any) -> None:
-    assert build(results, series).speculation_words == (
+    del series["speculation"]  # without the paired cells, the speeds themselves are compared
+    told = build(results, series).speculation
+    assert told is not None
+    assert told.words == (
         "Speculation loses here: q8_0+lookup decodes at 0.88x of q8_0; f16+lookup decodes at 0.93x of f16; "
         "q8_0+draft decodes at 0.49x of q8_0; f16+draft decodes at 0.53x of f16."
     )
     for variant in results["variants"]:
         if "+" in variant["name"]:
             variant["metrics"]["decode_tps"]["value"] = 300.0
-    assert build(results, series).speculation_words.startswith("Speculation pays here: ")
+    told = build(results, series).speculation
+    assert told is not None
+    assert told.words.startswith("Speculation pays here: ")
 
 
 def test_claims_carry_their_figures(results: Any, series: Any) -> None:
@@ -234,7 +239,50 @@ def test_flips_and_samples_are_cut_at_twenty_and_counted(results: Any, series: A
 def test_a_flip_without_its_question_still_names_the_answers(results: Any, series: Any) -> None:
     series["flips"] = [{"variant": "q2_k", "subject": "law", "doc_id": 7, "gold": 1, "reference_pred": 1, "pred": None}]
     (flip,) = build(results, series).quality.flips
-    assert (flip.item, flip.gold, flip.before, flip.after) == ("7", "B", "B", "—")
+    assert (flip.item, flip.gold, flip.before, flip.after, flip.margin) == ("7", "B", "B", "—", "—")
+
+
+def test_a_flip_at_a_near_tie_says_so(results: Any, series: Any) -> None:
+    base = {"variant": "q2_k", "subject": "law", "doc_id": 7, "gold": 1, "reference_pred": 1, "pred": 0}
+    series["flips"] = [
+        {**base, "margin": 0.8, "reference_margin": 0.05, "near_tie": True},
+        {**base, "margin": 0.8, "reference_margin": 1.5, "near_tie": False},
+    ]
+    assert [flip.margin for flip in build(results, series).quality.flips] == ["0.050 nats, near tie", "0.80 nats"]
+
+
+def test_noise_floors_stand_beside_the_scores(results: Any, series: Any) -> None:
+    metrics = results["variants"][1]["metrics"]
+    metrics["kl_mean"] |= {"value": 0.0039, "conditions": {"floor": 0.015, "within_noise": True}}
+    metrics["top1_agreement"]["conditions"] = {"floor": 0.962}
+    metrics["mmlu_flips"] |= {"value": 0.12, "conditions": {"floor": 0.35, "near_ties": 5, "flipped": 27}}
+    quality = build(results, series).quality
+    assert quality.fidelity is not None and quality.noisy
+    heads = [column.label for column in quality.fidelity.columns]
+    cells = dict(zip(heads, next(r for r in quality.fidelity.rows if r.name == "q8_0").cells, strict=True))
+    assert cells["KL to reference"].noise == ("noise floor 0.0150",)
+    assert [chip.label for chip in cells["KL to reference"].chips] == ["within noise"]
+    assert cells["top-1 agreement"].noise == ("noise floor 96.2",)
+    assert cells["top-1 agreement"].chips == ()
+    assert cells["MMLU flips"].noise == ("near ties: 5 of 27",)
+    assert "floor 0.350; near ties 5" in cells["MMLU flips"].title
+
+
+def test_without_noise_floors_nothing_is_said_of_them(results: Any, series: Any) -> None:
+    quality = build(results, series).quality
+    assert quality.fidelity is not None and not quality.noisy
+    assert "log-probability noise floor" not in [column.label for column in quality.fidelity.columns]
+
+
+def test_a_speculation_fault_is_urgent_and_on_the_first_screen(results: Any, series: Any) -> None:
+    assert "lossy_speculation" not in notes(build(results, series))
+    results["variants"][6]["metrics"]["audit_identical"] = {"value": 0.5, "reasons": ["lossy_speculation"]}
+    verdict = build(results, series).verdict
+    assert verdict.notes[0].label == "FAULT"
+    assert verdict.notes[0].urgent
+    assert verdict.notes[0].text == (
+        "f16+draft: speculation changed the text by more than rounding can; do not deploy. See Speculation."
+    )
 
 
 def test_only_programs_that_do_not_parse_are_listed(results: Any, series: Any) -> None:

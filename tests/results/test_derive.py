@@ -232,6 +232,58 @@ def test_a_speculative_text_that_leaves_the_references_at_token_57_is_reported_a
     )
 
 
+def audited(tokens: list[int], margin: float = 2.0) -> dict[tuple[str, str], PartRows]:
+    row = {
+        "prompt": "p", "tokens": tokens, "plain": [1, 2, 3], "margins": [1.0, margin, 1.0], "floor": [0.0, 0.1, 0.0],
+        "batch": 9, "finish_reason": "length", "plain_finish_reason": "length",
+    }  # fmt: skip
+    kl = {"start": 0, "kl": [0.0] * 128, "top1": [1] * 128, "finite": True}
+    return {
+        ("fidelity", "audit"): PartRows((row,), "done", None, False),
+        ("fidelity", "kl"): PartRows((kl,), "done", None, True),
+    }
+
+
+def test_speculation_that_changes_the_output_fails_the_variant() -> None:
+    """The lossy variant is the fastest and scores as the reference does; it is chosen nowhere all the same."""
+    bad = variant("f16+lookup", 0.001, 60, shared=True, replace=audited([1, 9, 3]))
+    results, drawn = derive(run(variant("f16", 0.02, 60), bad))
+    entry = by_name(results)["f16+lookup"]
+    why = "speculation changed the output: prompt p, token 1: margin 2, noise floor 0.1"
+    assert (entry["status"], entry["failures"]) == ("failed", [{"suite": "fidelity", "reason": why}])
+    assert entry["metrics"]["audit_identical"]["reasons"] == ["lossy_speculation"]
+    assert entry["metrics"]["decode_tps"]["reasons"] == []
+    assert results["decision"]["choice"] == "f16"
+    assert why in next(loser["why"] for loser in results["decision"]["losers"] if loser["name"] == "f16+lookup")
+    for front in results["fronts"]:
+        assert "f16+lookup" not in front["members"] and "f16+lookup" not in front["p_front"]
+        assert {"name": "f16+lookup", "reasons": ["lossy_speculation"]} in front["left_out"]
+    assert {c["key"]: c["measured"] for c in results["claims"] if c["key"].startswith("spec_")}["spec_speed"] == []
+    assert [row["verdict"] for row in drawn["audit"]] == ["fault"]
+    (cell,) = drawn["speculation"]["cells"]
+    assert cell["speedup"]["value"] == pytest.approx(20) and cell["why"].startswith("speculation changed the output")
+    schemas.check_results(results)
+
+
+def test_a_near_tie_fails_nobody() -> None:
+    tied = variant("f16+lookup", 0.001, 60, shared=True, replace=audited([1, 9, 3], margin=0.2))
+    results, drawn = derive(run(variant("f16", 0.02, 60), tied))
+    entry = by_name(results)["f16+lookup"]
+    assert (entry["status"], results["decision"]["choice"]) == ("ok", "f16+lookup")
+    assert entry["metrics"]["audit_identical"]["conditions"]["verdict"] == "near ties only"
+    assert by_name(results)["f16"]["metrics"]["audit_identical"]["reasons"] == ["no_speculation"]
+    assert [row["variant"] for row in drawn["audit"]] == ["f16+lookup"]
+
+
+def test_a_front_holds_no_failed_variant_even_where_its_own_figures_are_sound() -> None:
+    bad = PartRows((*(doc(i, True) for i in range(99)), doc(99, True, finite=False)), "done", None, False)
+    results, _ = derive(run(variant("f16", 0.02, 60), variant("q8_0", 0.01, 0, replace={("mmlu", "docs"): bad})))
+    assert results["fronts"]
+    for front in results["fronts"]:
+        assert "q8_0" not in front["members"]
+        assert {"name": "q8_0", "reasons": ["nonfinite"]} in front["left_out"]
+
+
 def test_layers_left_on_the_cpu_and_a_doubted_counter_are_notes_of_the_run() -> None:
     placed = INFO | {"n_layers": 30, "placement": {"gpu_layers_asked": 999, "gpu_layers": 0}}
     load = {"load_s": 1.0, "peak_rss_bytes": 1, "rss_bytes": 1, "info": placed, "idle": []}

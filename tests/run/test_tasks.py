@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -147,3 +148,21 @@ def test_an_idle_baseline_taken_while_others_work_is_none(
     (reading,) = trial.idle(fake(), lambda row: None, seconds=5.0)
     assert (reading["before"], reading["after"], reading["reason"]) == (0, 100, reason)
     assert idle_window(meter, 0, lambda seconds: None)[0]["reason"] is None
+
+
+def test_the_noise_floor_compares_the_prompt_path_with_single_tokens_in_bounded_pieces(tmp_path: Path) -> None:
+    """On the fake engine, logits of several tokens at once differ from single ones by ``rounding``."""
+    rows: list[dict[str, Any]] = []
+    tokens, path = list(range(2, 42)), tmp_path / "logits.npy"
+    scoring.floor(fake(rounding=0.1), rows.append, tokens, str(path))
+    assert [(row["key"], row["kind"], len(row["payload"]["kl"])) for row in rows] == [
+        ("000000", "floor", 32), ("000032", "floor", 8),
+    ]  # fmt: skip
+    assert all(0 < x < 0.05 for row in rows for x in row["payload"]["kl"])
+    assert all(0 < x < 1 for row in rows for x in row["payload"]["largest"])
+    again: list[dict[str, Any]] = []
+    scoring.floor(fake(rounding=0.1), again.append, tokens, str(path), done=["000000"])
+    assert again == rows[1:]
+    same: list[dict[str, Any]] = []
+    scoring.floor(fake(), same.append, tokens, str(path))
+    assert {x for row in same for x in row["payload"]["largest"]} == {0.0}

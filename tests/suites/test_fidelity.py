@@ -81,7 +81,7 @@ def test_means_with_block_intervals():
 
 
 def test_a_short_rest_joins_the_last_block():
-    sizes = lambda n: [len(block) for block in fidelity._blocks(np.zeros(n))]  # noqa: E731
+    sizes = lambda n: [len(block) for block in fidelity._blocks(np.zeros(n), 32)]  # noqa: E731
     assert sizes(64) == [32, 32] and sizes(70) == [32, 38] and sizes(80) == [32, 32, 16] and sizes(10) == [10]
 
 

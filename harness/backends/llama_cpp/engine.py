@@ -17,7 +17,7 @@ from harness.backends.base import (
     ScoreRequest,
     ScoreResult,
 )
-from harness.backends.llama_cpp import generate, score, score_plan
+from harness.backends.llama_cpp import deepen, generate, score, score_plan
 from harness.backends.llama_cpp.draft import Drafter, LookupDrafter, ModelDrafter
 from harness.backends.llama_cpp.library import Context
 from harness.backends.llama_cpp.load import Model, check, describe, new_context, open_model
@@ -171,6 +171,13 @@ class LlamaCppBackend:
             raise InputError(f"batch: {batch}; expected 1 to {most}, the tokens that this variant evaluates at once")
         self._request = object()
         return generate.margins(self._generating, prompt, output, batch)
+
+    def deepen(self, tokens: Sequence[int], depths: Sequence[int], n_tokens: int) -> Iterator[Emission]:
+        """Greedy tokens at each depth of one growing context, the one that generates; without speculation."""
+        deepen.check(tokens, depths, n_tokens, self._spec.ctx)
+        if not self._model.can_roll_back:
+            raise InputError(f"{self._model.header.architecture} keeps a recurrent state, which cannot be cut back")
+        return self._guarded(deepen.deepen(self._generating, tokens, depths, n_tokens))
 
     def close(self) -> None:
         """Free contexts, then models."""

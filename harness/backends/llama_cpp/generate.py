@@ -45,10 +45,15 @@ def check(request: GenerateRequest, vocab: Vocab, n_ctx: int) -> None:
 def prefill(context: Context, tokens: Sequence[int]) -> npt.NDArray[np.float32]:
     """Evaluate a prompt into an emptied cache. Returns the logits after its last token."""
     context.clear()
+    return read(context, tokens, 0)
+
+
+def read(context: Context, tokens: Sequence[int], at: int) -> npt.NDArray[np.float32]:
+    """Evaluate tokens from position ``at`` on. Returns the logits after the last one."""
     prompt = np.asarray(tokens, np.int32)
     n = 0
     for start, stop in spans(len(prompt), context.capacity):
-        n = context.put(0, prompt[start:stop], start)
+        n = context.put(0, prompt[start:stop], at + start)
         context.want[n - 1] = stop == len(prompt)
         context.decode(n)
     return context.row(n - 1)

@@ -199,5 +199,6 @@ def describe(spec: EngineSpec, model: Model, draft: Model | None, context: Conte
         adds_bos=model.vocab.adds_bos,
         has_chat_template=model.vocab.chat_template is not None,
         threads=int(low.llama_n_threads(context.handle)),
+        can_roll_back=model.can_roll_back,
         placement=placement,
     )

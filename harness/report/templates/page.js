@@ -79,8 +79,12 @@
   const draw = async (el) => {
     const plotly = await load();
     const { data, layout } = dress(charts[el.id], tokens());
-    const entries = data.filter((trace) => trace.showlegend !== false).length;
-    if (el.clientWidth < 480) layout.height += 22 * (Math.ceil(entries / 2) - Math.ceil(entries / 4));
+    const names = data.filter((trace) => trace.showlegend !== false).map((trace) => trace.name.length);
+    if (el.clientWidth < 480 && names.length) {
+      // The height was made for four legend entries a row; fewer fit here, and the plot must not pay for it.
+      const columns = Math.max(1, Math.floor((el.clientWidth - 60) / (7.2 * Math.max(...names) + 48)));
+      layout.height += 20 * Math.max(0, Math.ceil(names.length / columns) - Math.ceil(names.length / 4));
+    }
     el.classList.add("drawn");
     await plotly.react(el, data, layout, { displayModeBar: false, responsive: true, displaylogo: false });
   };

@@ -1,0 +1,86 @@
+"""The timed passes over depths: one context grows from depth to depth. Derives no figure.
+
+Passes go over the variants there and back in turn (A B C, C B A, ...), after the trials. Variants that speculate have
+no such part: what speculation gains hangs on the text that follows, which at each depth is another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from harness.errors import CellError
+from harness.plan import Cell
+from harness.presets import DEPTH_TOKENS, SpeedPlan
+from harness.record import ItemRow
+from harness.run.session import Session
+from harness.run.timed import REPEAT_SHARE, undisturbed
+from harness.suites import speed
+
+
+def run_depths(session: Session) -> None:
+    """Run every pass that is not stored yet; a variant whose engine fails drops out, the others go on."""
+    plan = session.prepared.suites.speed
+    if plan is None or not (cells := session.cells("speed", "depth")):
+        return
+    done = {name: session.store.keys(str(cell.id)) for name, cell in cells.items()}
+    failed: set[str] = set()
+    if any(len(keys) < plan.depth_rounds for keys in done.values()):
+        failed = _passes(session, plan, cells, done)
+    for name, cell in cells.items():
+        if name not in failed:
+            session.finish(cell)
+
+
+def _passes(session: Session, plan: SpeedPlan, cells: Mapping[str, Cell], done: Mapping[str, set[str]]) -> set[str]:
+    """Run the passes; returns the variants that failed."""
+    failed: set[str] = set()
+
+    def fail(name: str, error: CellError) -> None:
+        failed.add(name)
+        session.fail(cells[name], error)
+
+    names = list(cells)
+    try:
+        texts = session.depth_prompts()
+    except CellError as error:
+        for name in names:
+            fail(name, error)
+        return failed
+    budget = int(REPEAT_SHARE * plan.depth_rounds * len(names))
+    for number, order in enumerate(there_and_back(len(names), plan.depth_rounds, plan.seed)):
+        for name in (names[index] for index in order):
+            if name in failed or f"{number:04d}" in done[name]:
+                continue
+            session.meter.now(f"speed · depths {number + 1}/{plan.depth_rounds} · {name}")
+            try:
+                budget -= _pass(session, plan, cells[name], number, texts[number], budget)
+            except CellError as error:
+                fail(name, error)
+    return failed
+
+
+def there_and_back(n_variants: int, rounds: int, seed: int) -> list[tuple[int, ...]]:
+    """The order of variants in each pass: every second one is the one before reversed.
+
+    >>> [a, b, c] = there_and_back(3, 3, 0)
+    >>> a == b[::-1], sorted(c)
+    (True, [0, 1, 2])
+    """
+    whole = speed.schedule(n_variants, -(-rounds // 2), seed)
+    halves = [half for order in whole for half in (order[:n_variants], order[n_variants:])]
+    return halves[:rounds]
+
+
+def _pass(session: Session, plan: SpeedPlan, cell: Cell, number: int, text: Sequence[int], budget: int) -> int:
+    """One pass of one variant; returns how many repeats it took."""
+    cell_id, attempts = str(cell.id), 1
+    with session.timing(cell_id):
+        if session.loaded(cell.variant)["info"].get("can_roll_back", True):
+            payload, attempts = undisturbed(
+                session, cell.variant, "depths", budget, prompt=text, depths=plan.depths, n_tokens=DEPTH_TOKENS
+            )
+        else:
+            payload = {"left_out": "no_rollback"}
+    session.store.add_item(ItemRow(cell_id, f"{number:04d}", "depths", payload | {"block": number}))
+    session.advance(cell.variant, "speed", "depth", 1 / plan.depth_rounds)
+    return attempts - 1

@@ -32,7 +32,8 @@ def command(spec: Mapping[str, Any]) -> str:
     if spec["kv"] != "f16":
         words += ["--cache-type-k", spec["kv"], "--cache-type-v", spec["kv"]]
     if speculate["kind"] == "draft_model":
-        words += ["--model-draft", speculate["draft_path"], "--draft-max", speculate["tokens"]]
+        words += ["--spec-type", "draft-simple", "--model-draft", speculate["draft_path"]]
+        words += ["--spec-draft-n-max", speculate["tokens"]]
     return shlex.join(map(str, words))
 
 

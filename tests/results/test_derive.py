@@ -165,7 +165,7 @@ def test_contended_blocks_never_rank() -> None:
         ({"model_path": "/a b/m.gguf"}, "--model '/a b/m.gguf'"),
         (
             {"speculate": {"kind": "draft_model", "tokens": 4, "draft_path": "/m/d.gguf"}},
-            "--model-draft /m/d.gguf --draft-max 4",
+            "--spec-type draft-simple --model-draft /m/d.gguf --spec-draft-n-max 4",
         ),
         (
             {"speculate": {"kind": "prompt_lookup", "tokens": 8}},

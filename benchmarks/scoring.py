@@ -164,7 +164,7 @@ def main() -> int:
             if args.rows:
                 with args.rows.open("a") as file:
                     file.write(json.dumps({"settings": settings, "subject": subject, "block": done[subject]}) + "\n")
-        if args.pp512 and number % 8 == 0:
+        if args.pp512 and number % 3 == 0:
             prompt_tps.append(pp512(args, str(model.path)))
         blocks.append(done[subject])
         seconds = done[subject]["seconds"]

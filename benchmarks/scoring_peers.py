@@ -22,6 +22,8 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -52,14 +54,26 @@ def answers(model: Any, questions: Sequence[Question]) -> list[list[float]]:
     return np.array([logprob for logprob, _ in model.loglikelihood(requests)]).reshape(-1, 4).tolist()
 
 
-@contextlib.contextmanager
-def hf(path: str, dtype: str, batch: int) -> Iterator[Peer]:
-    """lm-eval's ``hf`` type."""
+_loaded: list[Any] = []
+
+
+def _load_hf(path: str, dtype: str, batch: int) -> None:
+    """Load the model in this process."""
     from lm_eval.models.huggingface import HFLM
 
     file = Path(path)
-    model = HFLM(str(file.parent), gguf_file=file.name, dtype=dtype, device="cpu", batch_size=batch)
-    yield lambda questions: answers(model, questions)
+    _loaded.append(HFLM(str(file.parent), gguf_file=file.name, dtype=dtype, device="cpu", batch_size=batch))
+
+
+def _answer_hf(questions: Sequence[Question]) -> list[list[float]]:
+    return answers(_loaded[0], questions)
+
+
+@contextlib.contextmanager
+def hf(path: str, dtype: str, batch: int) -> Iterator[Peer]:
+    """lm-eval's ``hf`` type, in a process of its own: oneDNN and llama.cpp break each other's AMX tiles in one."""
+    with ProcessPoolExecutor(1, get_context("spawn"), _load_hf, (path, dtype, batch)) as pool:
+        yield lambda questions: pool.submit(_answer_hf, list(questions)).result()
 
 
 @contextlib.contextmanager
@@ -133,6 +147,8 @@ def measure(
     seconds: dict[str, list[float]] = {"ours": [], "peer": []}
     found: dict[str, np.ndarray[Any, Any]] = {}
     shared(backend, questions[:1])
+    if args.warm:
+        peer(few[:1])
     for number in range(args.rounds):
         for who in ("ours", "peer") if number % 2 else ("peer", "ours"):
             start = time.perf_counter()
@@ -175,6 +191,7 @@ def main() -> int:
     parser.add_argument("--subject", action="append", help="default: astronomy; may be given several times; 'all'")
     parser.add_argument("--items", type=int, default=20, help="questions a subject")
     parser.add_argument("--peer-items", type=int, default=0, help="how many of them the peer gets; 0 for all")
+    parser.add_argument("--warm", action=argparse.BooleanOptionalAction, default=True, help="one question first")
     parser.add_argument("--batch", type=int, default=4, help="of the hf types")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--ctx", type=int, default=4096)

@@ -122,7 +122,7 @@ PRESETS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         },
         "code_syntax": {"limit": 16, "max_tokens": 56},
         "speed": {
-            "prompt_tokens": (32, 96, 256), "output_tokens": 33, "rounds": 15, "depths": (512, 2048), "depth_rounds": 3,
+            "prompt_tokens": (32, 96, 256), "output_tokens": 33, "rounds": 15, "depths": (512, 1024), "depth_rounds": 3,
         },
         "fidelity": {"tokens": 1024, "floor_tokens": 64, "greedy_prompts": 4, "greedy_tokens": 32},
     },

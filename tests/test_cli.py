@@ -185,10 +185,10 @@ def test_plan_counts_the_cells_and_adds_up():
     plan = json.loads(done.stdout)
     assert done.exit_code == 0
     assert len(plan["variants"]) == 9
-    assert len(plan["cells"]) == plan["total"]["cells"] == 9 * 7 + 4  # an audit for each that speculates
+    assert len(plan["cells"]) == plan["total"]["cells"] == 9 * 8 + 4 + 5  # 4 audits of speculation, 5 by depth
     assert plan["total"]["seconds"] == pytest.approx(sum(cell["seconds"] for cell in plan["cells"]), abs=1)
     shared = [cell for cell in plan["cells"] if cell["shared_with"]]
-    assert len(shared) == 4 * 3
+    assert len(shared) == 4 * 4
     assert all(cell["seconds"] == 0 for cell in shared)
 
 

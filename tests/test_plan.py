@@ -216,7 +216,7 @@ def test_sizes_come_from_the_preset_and_stated_ones_win():
     plan = resolve(chosen, "quick")
     assert plan.mmlu == MmluPlan("letters", per_subject=4, shots=5, data=None, seed=0)
     assert plan.speed == SpeedPlan(
-        prompt_tokens=(32, 96, 256), output_tokens=33, rounds=3, seed=0, depths=(512, 2048), depth_rounds=3
+        prompt_tokens=(32, 96, 256), output_tokens=33, rounds=3, seed=0, depths=(512, 1024), depth_rounds=3
     )
     assert [name for name, _ in plan.items()] == ["mmlu", "speed"]
     assert resolve(chosen, "smoke").mmlu == MmluPlan("letters", 1, 5, None, 0)
@@ -273,7 +273,7 @@ def test_depths_of_a_preset_give_way_to_a_small_context_and_stated_ones_are_refu
     assert depths("full", **speed) == (512, 1024, 2048, 3584)
     assert depths("full", **speed, settings={"ctx": 8208}) == (512, 1024, 2048, 3584, 8192)
     assert depths("full", **speed, settings={"ctx": 8207})[-1] == 3584
-    assert depths("quick", **speed, settings={"ctx": 1024}) == (512,)
+    assert depths("quick", **speed, settings={"ctx": 1039}) == (512,)
     assert depths("smoke", **speed) == depths("quick", suites={"speed": {"depths": []}}) == ()
     stated = config(settings={"ctx": 1024}, suites={"speed": {"depths": [512, 1024]}})
     with pytest.raises(ConfigError, match="speed: depth 1024 and 16 tokens need 1040 tokens; the smallest ctx is 1024"):

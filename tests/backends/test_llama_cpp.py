@@ -182,7 +182,7 @@ def test_contexts_side_by_side_score_as_each_alone(engine, weights):
     backend, found = engine(weights), {}
     items = requests_of(backend)
     apart = scores(backend, items)
-    scorer = score.Scorer(backend._scoring()._context, 512, can_roll_back=True, together=True)
+    scorer = score.Scorer(backend._scoring(512).context, 512, can_roll_back=True, together=True)
     scorer.run(score_plan.groups_of(items), found.__setitem__)
     for i, one in enumerate(apart):
         assert found[i].logprob == pytest.approx(one.logprob, abs=0.02 if weights == "f16" else 0.4)
@@ -380,3 +380,23 @@ def test_a_context_that_grew_gives_at_each_depth_what_a_fresh_one_gives(engine):
     assert backend.info.can_roll_back
     with pytest.raises(InputError, match="within the text"):
         backend.deepen(tokens, (97,), 1)
+
+
+@pytest.mark.parametrize("weights", ["f16", "q8_0"])
+def test_a_scoring_context_grows_with_the_longest_request_and_scores_the_same_to_the_bit(engine, weights):
+    backend = engine(weights, ctx=2048, batch=64, ubatch=64)
+    backend.close()
+    backend.load(backend._spec)
+    items = requests_of(backend)[:4]
+    before, long = scores(backend, items), tuple(range(1000, 2200))
+    assert backend._scorer.cells == 1024 + 256  # a batch, in llama.cpp's steps of 256
+    stream = backend.logits(long[:8])  # not begun: it must not hold on to the context that is replaced
+    assert scores(backend, [ScoreRequest(long, (5,))])[0].finite
+    assert backend._scorer.cells == 2048 + 256 and len(backend._contexts) == 2
+    assert scores(backend, items) == before
+    assert [start for start, _ in stream] == [0]
+
+
+def test_nothing_to_score_makes_no_context(engine):
+    backend = engine("f16", ctx=256)
+    assert scores(backend, []) == [] and backend._scorer is None

@@ -120,24 +120,35 @@ class LlamaCppBackend:
             if self._request is not mine:
                 raise RuntimeError("another request was started on this engine; finish one before the next")
 
-    def _scoring(self) -> score.Scorer:
-        """The scoring context, made on first use. It has cells to spare, so that branches fit beside a full context."""
+    def _scoring(self, longest: int) -> score.Scorer:
+        """The scoring context, made on first use, and made anew where ``longest`` tokens do not fit.
+
+        It has a batch of cells to spare, so that branches fit beside the longest context.
+        """
+        step = min(self._spec.batch, self._spec.ubatch)
+        cells = score_plan.cells(longest, self._spec.ctx, step)
+        if self._scorer is not None and self._scorer.cells < cells:
+            self._contexts.remove(self._scorer.context)
+            self._scorer.context.close()
+            self._scorer = None
         if self._scorer is None:
-            step = min(self._spec.batch, self._spec.ubatch)
-            context = self._context(self._model, n_seq=score.SEQUENCES, n_ctx=self._spec.ctx + step)
+            context = self._context(self._model, n_seq=score.SEQUENCES, n_ctx=cells)
             self._scorer = score.Scorer(
                 context, step, can_roll_back=self._model.can_roll_back, together=self._spec.gpu_layers > 0
             )
         return self._scorer
 
-    def _score(self, groups: Iterator[score_plan.Group], on_result: Callable[[int, ScoreResult], None]) -> None:
+    def _score(
+        self, groups: Iterator[score_plan.Group], longest: int, on_result: Callable[[int, ScoreResult], None]
+    ) -> None:
         self._request = object()
-        self._scoring().run(groups, on_result)
+        if longest:
+            self._scoring(longest).run(groups, on_result)
 
     def score(self, requests: Sequence[ScoreRequest], on_result: Callable[[int, ScoreResult], None]) -> None:
         """Score all; see ``harness.backends.llama_cpp.score``."""
-        score_plan.check([(0, request) for request in requests], self._spec.ctx, self._vocab.size)
-        self._score(score_plan.groups_of(requests), on_result)
+        longest = score_plan.check([(0, request) for request in requests], self._spec.ctx, self._vocab.size)
+        self._score(score_plan.groups_of(requests), longest, on_result)
 
     def score_at_depths(
         self,
@@ -149,8 +160,8 @@ class LlamaCppBackend:
         for i, (depth, _) in enumerate(probes):
             if not 0 <= depth <= len(document):
                 raise InputError(f"probe {i}: depth {depth}; the document has {len(document)} tokens")
-        score_plan.check(probes, self._spec.ctx, self._vocab.size)
-        self._score(score_plan.groups_at_depths(document, probes), on_result)
+        longest = score_plan.check(probes, self._spec.ctx, self._vocab.size)
+        self._score(score_plan.groups_at_depths(document, probes), longest, on_result)
 
     def logits(
         self, tokens: Sequence[int], *, batch: int | None = None
@@ -161,7 +172,11 @@ class LlamaCppBackend:
         if batch is not None and batch < 1:
             raise InputError(f"batch: {batch}; expected at least 1")
         step = min(self._spec.batch, self._spec.ubatch, batch or len(tokens))
-        return self._guarded(self._scoring().logits(np.asarray(tokens, np.int32), step))
+        return self._guarded(self._logits(np.asarray(tokens, np.int32), step))
+
+    def _logits(self, tokens: score_plan.Tokens, step: int) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
+        """Takes the scoring context when it is asked for the first chunk: until then others may replace it."""
+        yield from self._scoring(len(tokens)).logits(tokens, step)
 
     def margins(self, prompt: Sequence[int], output: Sequence[int], *, batch: int) -> list[float | None]:
         """How far each token of the output is ahead of its best rival, on the context that generates."""

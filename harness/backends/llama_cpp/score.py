@@ -68,15 +68,15 @@ class Scorer:
     """Scores on one context, which it owns while it works."""
 
     def __init__(self, context: Context, step: int, *, can_roll_back: bool, together: bool = False) -> None:
-        self._context, self._step, self._can_roll_back = context, step, can_roll_back
+        self.context, self._step, self._can_roll_back = context, step, can_roll_back
         self._together = together and can_roll_back
-        self._cells = context.n_ctx
+        self.cells = context.n_ctx
         self._current: Tokens = np.empty(0, np.int32)
         self._scratch = np.empty(context.n_vocab, np.float32)
 
     def forget(self) -> None:
         """Empty the cache."""
-        self._context.clear()
+        self.context.clear()
         self._current = np.empty(0, np.int32)
 
     def run(self, groups: Iterable[Group], on_result: OnResult) -> None:
@@ -100,7 +100,7 @@ class Scorer:
     def _alone(self, whole: Tokens, total: Sum) -> None:
         """One continuation in one sequence, for memories that can be neither cut nor forked (recurrent models)."""
         self.forget()
-        context, n = self._context, len(whole)
+        context, n = self.context, len(whole)
         tokens = np.concatenate([whole, np.asarray(total.continuation[:-1], np.int32)])
         for start, stop in spans(len(tokens), self._step, SMALLEST):
             context.put(0, tokens[start:stop], start)
@@ -113,7 +113,7 @@ class Scorer:
     def logits(self, tokens: Tokens, step: int) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
         """Logits at every position, from an empty cache, at most ``step`` positions at a time; copies."""
         self.forget()
-        context = self._context
+        context = self.context
         for start, stop in spans(len(tokens), step, SMALLEST):
             n = context.put(0, tokens[start:stop], start)
             context.want[:n] = 1
@@ -148,14 +148,14 @@ class Scorer:
 
     def _cut(self, done: int) -> int:
         """Keep the first ``done`` cells of sequence 0; returns how many could be kept."""
-        if self._context.cut(0, done):
+        if self.context.cut(0, done):
             return done
-        self._context.clear()
+        self.context.clear()
         return 0
 
     def _waves(self, group: Group) -> list[list[Sum]]:
         """Continuations that need branches, as many at once as sequences, cells and one decode allow."""
-        room = max(1, min(self._step, self._cells - len(group.context)))
+        room = max(1, min(self._step, self.cells - len(group.context)))
         waves: list[list[Sum]] = [[]]
         used = 0
         for total in group.sums:
@@ -171,7 +171,7 @@ class Scorer:
 
     def _evaluate(self, runs: list[Run]) -> None:
         """Evaluate runs that fork from what sequence 0 holds, and drop every sequence but that one."""
-        context = self._context
+        context = self.context
         n_seq = max(run.first_seq + run.n_seq for run in runs)
         for seq in range(1, n_seq):
             context.fork(0, seq)

@@ -14,6 +14,8 @@ from harness.errors import InputError
 Tokens = npt.NDArray[np.int32]
 # At most one token in so many is evaluated twice for the sake of a larger batch.
 LITTLE = 8
+# A scoring context grows by this many cells, so that it isn't made anew for every longer request.
+CELLS = 1024
 
 
 @dataclass(slots=True)
@@ -46,8 +48,22 @@ class Group:
         return sum(len(total.continuation) - 1 for total in self.sums)
 
 
-def check(requests: Iterable[tuple[int, ScoreRequest]], n_ctx: int, n_vocab: int) -> None:
-    """Raise InputError if a request is empty, too long or outside the vocabulary; ``before`` tokens precede it."""
+def cells(longest: int, n_ctx: int, step: int) -> int:
+    """Cells of a scoring context for requests of ``longest`` tokens: by steps of 1024, and a batch for branches.
+
+    >>> cells(600, 4096, 512), cells(3900, 4000, 512)
+    (1536, 4512)
+    """
+    return min(n_ctx, -(-longest // CELLS) * CELLS) + step
+
+
+def check(requests: Iterable[tuple[int, ScoreRequest]], n_ctx: int, n_vocab: int) -> int:
+    """Tokens of the longest request; ``before`` tokens precede each. 0 without requests.
+
+    Raises:
+        InputError: A request is empty, too long or outside the vocabulary.
+    """
+    longest = 0
     for i, (before, request) in enumerate(requests):
         if not request.continuation or not (request.context or before):
             raise InputError(
@@ -55,11 +71,13 @@ def check(requests: Iterable[tuple[int, ScoreRequest]], n_ctx: int, n_vocab: int
                 "expected both non-empty"
             )
         n = before + len(request.context) + len(request.continuation)
+        longest = max(longest, n)
         if n > n_ctx:
             raise InputError(f"request {i}: {n} tokens; the context holds {n_ctx}; raise ctx or shorten it")
         both = request.context + request.continuation
         if min(both) < 0 or max(both) >= n_vocab:
             raise InputError(f"request {i}: token outside 0 to {n_vocab - 1}; tokenize it with this model")
+    return longest
 
 
 def groups_of(requests: Sequence[ScoreRequest]) -> Iterator[Group]:

@@ -3,7 +3,9 @@
 ``python -m benchmarks.scoring`` takes lm-eval's own MMLU prompts. Subject by subject it scores them with the scorer,
 and then (or first: the order alternates) each question alone, from an empty cache and without any of the scorer's
 code. It prints the ratio of the times beside the ratio of the tokens, which is the most that sharing can give, and
-every question whose answer differs. With ``--pp512`` llama-bench measures the engine's prompt speed in between.
+every question whose answer differs. With ``--pp512`` llama-bench measures in between how fast the engine itself reads
+512 tokens, and a question of the subject's length after a prefix of its length: attention over the prefix costs time
+that 512 tokens from nothing do not.
 
 ``--rows FILE`` keeps what was measured: a second run goes on where the first ended. Times need a quiet machine; the
 answers do not depend on it.
@@ -22,11 +24,13 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from benchmarks import peers
 from benchmarks.mmlu_requests import Alone, MmluRequests, Question, tokens_alone, tokens_shared
 from benchmarks.ratios import conclude, pooled_ratio
 from harness.backends.base import EngineSpec, ScoreResult
 from harness.backends.llama_cpp.engine import LlamaCppBackend
 from harness.backends.llama_cpp.load import open_model
+from harness.backends.llama_cpp.score_plan import common
 from harness.meters.cpus import effective_cpus
 from harness.models import resolve
 
@@ -68,12 +72,15 @@ def block(backend: LlamaCppBackend, alone: Alone, questions: Sequence[Question],
     }
 
 
-def pp512(args: argparse.Namespace, path: str) -> float:
-    """The engine's own prompt speed, tokens/s, by llama-bench."""
-    from benchmarks import peers
-
-    samples = peers.llama_bench(path, threads=args.threads, n_prompt=512, n_gen=0, reps=3)
-    return float(np.mean(samples))
+def engine_tps(args: argparse.Namespace, path: str, questions: Sequence[Question]) -> dict[str, float]:
+    """The engine's own prompt speeds by llama-bench, tokens/s: of 512 tokens, and of a question after its prefix."""
+    contexts = sorted(question.requests[0].context for question in questions)
+    prefix = common(np.array(contexts[0], np.int32), np.array(contexts[-1], np.int32))
+    rest = max(8, sum(map(len, contexts)) // len(contexts) - prefix)
+    return {
+        name: float(np.mean(peers.bench(path, threads=args.threads, n_prompt=n, depth=depth, reps=3)["prompt"]))
+        for name, (n, depth) in {"pp512": (512, 0), "after_prefix": (rest, prefix)}.items()
+    }
 
 
 def margin(four: Sequence[float]) -> float:
@@ -82,12 +89,17 @@ def margin(four: Sequence[float]) -> float:
     return float(best - second)
 
 
+def share(tps: float, engine: Sequence[dict[str, float]], name: str) -> dict[str, Any] | None:
+    """Our rate over the engine's own."""
+    return {"value": tps / float(np.mean([rates[name] for rates in engine])), "n": len(engine)} if engine else None
+
+
 def wide(ours: Sequence[float], theirs: Sequence[float]) -> bool:
     """Whether neither side was near a tie."""
     return min(margin(ours), margin(theirs)) > NEAR_TIE
 
 
-def figures(blocks: Sequence[Block], prompt_tps: Sequence[float]) -> tuple[dict[str, Any], list[str]]:
+def figures(blocks: Sequence[Block], engine: Sequence[dict[str, float]]) -> tuple[dict[str, Any], list[str]]:
     """The table's figures and a line for each question that was answered differently."""
     ours, theirs = (np.array([four for b in blocks for four in b["answers"][way]]) for way in ("shared", "alone"))
     keys = [key for b in blocks for key in b["keys"]]
@@ -106,7 +118,8 @@ def figures(blocks: Sequence[Block], prompt_tps: Sequence[float]) -> tuple[dict[
         "share_of_limit": {**ratio, **{k: ratio[k] and ratio[k] / limit for k in ("value", "low", "high")}},
         "questions_per_s": len(keys) / sum(times["shared"]),
         "unique_tps": tps,
-        "share_of_pp512": {"value": tps / float(np.mean(prompt_tps)), "n": len(prompt_tps)} if prompt_tps else None,
+        "share_of_pp512": share(tps, engine, "pp512"),
+        "share_of_after_prefix": share(tps, engine, "after_prefix"),
         "equal_choices": 1 - len(differ) / len(keys),
         "equal_scores": float(np.mean((np.abs(ours - theirs) < SAME).all(axis=1))),
         "largest_difference_nats": float(np.abs(ours - theirs).max()),
@@ -139,7 +152,7 @@ def main() -> int:
     parser.add_argument("--items", type=int, default=20, help="questions a subject; 0 for all")
     parser.add_argument("--threads", type=int, default=effective_cpus())
     parser.add_argument("--ctx", type=int, default=4096)
-    parser.add_argument("--pp512", action="store_true", help="measure llama-bench's prompt speed too (builds it)")
+    parser.add_argument("--pp512", action="store_true", help="measure llama-bench's prompt speeds too (builds it)")
     parser.add_argument("--rows", type=Path, help="file that keeps each subject's times and answers")
     args = parser.parse_args()
     shots = args.shots if args.shots is not None else (5 if args.form == "letters" else 0)
@@ -154,7 +167,8 @@ def main() -> int:
     random.Random(0).shuffle(names)
     settings = {"weights": args.weights, "form": args.form, "shots": shots, "items": args.items, "digest": model.digest}
     done = load_rows(args.rows, settings)
-    blocks, prompt_tps = [], []
+    blocks: list[Block] = []
+    engine: list[dict[str, float]] = []
     for number, subject in enumerate(names[: args.subjects]):
         if subject not in done:
             questions = data.questions(subject, args.items or None)
@@ -165,14 +179,14 @@ def main() -> int:
                 with args.rows.open("a") as file:
                     file.write(json.dumps({"settings": settings, "subject": subject, "block": done[subject]}) + "\n")
         if args.pp512 and number % 3 == 0:
-            prompt_tps.append(pp512(args, str(model.path)))
+            engine.append(engine_tps(args, str(model.path), data.questions(subject, args.items or None)))
         blocks.append(done[subject])
         seconds = done[subject]["seconds"]
         console.print(
             f"{number + 1}/{args.subjects} {subject}: {seconds['alone']:.1f} s alone, {seconds['shared']:.1f} s shared",
             highlight=False,
         )
-    found, lines = figures(blocks, prompt_tps)
+    found, lines = figures(blocks, engine)
     for line in lines:
         print(line)
     goals = GOALS | ({"share_of_pp512": PP512_GOAL} if args.pp512 else {})

@@ -31,7 +31,7 @@ def series(run: RunData) -> dict[str, Any]:
         "depth": {
             v.name: long_context.depth_series(rows) for v in run.variants if (rows := v.rows("long_context", "probes"))
         },
-        "depth_speed": {v.name: rows for v in run.variants if (rows := depth.series(v.rows("speed", "depth")))},
+        "depth_speed": {v.name: points for v in run.variants if (points := depth.series(v.rows("speed", "depth")))},
         "depth_speed_left_out": _without_depths(run),
         "mmlu_by_subject": {
             v.name: {subject: list(pair) for subject, pair in quality.by_subject(rows).items()}

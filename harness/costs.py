@@ -14,6 +14,7 @@ from harness.config import Variant
 from harness.plan import Cell
 from harness.presets import (
     DEPTH_TOKENS,
+    PROBE_TOKENS,
     CodeSyntaxPlan,
     FidelityPlan,
     LongContextPlan,
@@ -22,7 +23,7 @@ from harness.presets import (
     SuitePlan,
     SuiteSettings,
 )
-from harness.settings import KV_BITS, WEIGHT_BITS, DraftModel
+from harness.settings import KV_BITS, WEIGHT_BITS, DraftModel, needs_flash
 
 MMLU_SUBJECTS = 57
 MMLU_ITEMS = 14_042
@@ -33,6 +34,12 @@ SAMPLE_SHARE, CODE_SHARE = 0.4, 0.4
 # Small models' vocabularies make the logits of every position costly in fidelity: about this many prompt tokens' worth.
 LOGITS_FACTOR = 3.0
 START_S = 1.5
+# Python, its libraries and the engine's code (98 MB with llama-cpp-python 0.3.36).
+PROCESS_BYTES = 100e6
+# Rows of logits whose comparison is worked on at once, as float64: about 64 of one side, and intermediate results.
+COMPARED = 128
+# MMLU's longest question and longest five examples, and fidelity's text, in tokens of a small vocabulary.
+LONGEST_QUESTION, LONGEST_EXAMPLES, LONGEST_TEXT = 1_100, 2_700, 3_500
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +55,14 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class ModelSize:
-    """What is known or guessed of the model: parameters, and bytes of an F16 KV cache per token."""
+    """What is known or guessed of the model: parameters, bytes of an F16 KV cache per token, heads and vocabulary."""
 
     n_params: float
     kv_bytes_per_token: float
     source_bytes: int | None
     known: bool
+    heads: int = 0
+    n_vocab: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +75,14 @@ class VariantCost:
 
 
 # SmolLM2-135M: 134.5 M parameters, 30 layers, 3 key-value heads of 64 values, twice (K and V), 2 bytes each.
-DEMO = ModelSize(n_params=134_515_008, kv_bytes_per_token=2 * 30 * 3 * 64 * 2, source_bytes=98_362_432, known=True)
+DEMO = ModelSize(
+    n_params=134_515_008,
+    kv_bytes_per_token=2 * 30 * 3 * 64 * 2,
+    source_bytes=98_362_432,
+    known=True,
+    heads=9,
+    n_vocab=49_152,
+)
 
 
 def default_machine(cores: int, ram_bytes: int | None, free_disk_bytes: int | None) -> Machine:
@@ -92,15 +108,88 @@ def weight_bytes(model: ModelSize, weights: str) -> float:
     return model.n_params * WEIGHT_BITS[weights] / 8
 
 
-def variant_cost(variant: Variant, model: ModelSize) -> VariantCost:
-    """Memory = weights + draft's weights + KV cache at the whole context + 250 MB of engine and logits."""
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """What decides how much memory the process of a variant takes on a CPU.
+
+    Attributes:
+        weight_bytes, draft_bytes: Of the model file and the draft's. Repacked copies of some types are left out: the
+            pages of the file that they replace can be dropped.
+        kv_bytes, draft_kv_bytes: Of a token's keys and values.
+        heads, n_vocab: Attention heads, and tokens of the vocabulary.
+        ctx, scoring_cells: Cells of the context that generates and of the one that scores (0: nothing is scored).
+        ubatch: Tokens evaluated at once.
+        flash_attention: Without it the attention scores of a batch are held whole.
+    """
+
+    weight_bytes: float
+    draft_bytes: float
+    kv_bytes: float
+    draft_kv_bytes: float
+    heads: int
+    n_vocab: int
+    ctx: int
+    scoring_cells: int
+    ubatch: int
+    flash_attention: bool
+
+    def items(self) -> dict[str, float]:
+        """Bytes by what they are for.
+
+        Buffers: of each context ``ubatch x cells x 4`` bytes of mask, and ``heads`` times that of attention scores
+        without flash attention; to score, ``ubatch x n_vocab x 4`` of logits twice (they share the first with the
+        attention scores) and the work of comparing some rows of them in float64.
+        """
+        logits = 4.0 * self.ubatch * self.n_vocab if self.scoring_cells else 0.0
+        attention = 4.0 * self.ubatch * (1 if self.flash_attention else self.heads + 1)
+        scoring = max(attention * self.scoring_cells, logits) + logits + bool(logits) * 8.0 * COMPARED * self.n_vocab
+        contexts = 2 if self.draft_bytes else 1
+        found = {
+            "model": self.weight_bytes,
+            "draft model": self.draft_bytes,
+            "key-value cache": self.ctx * (self.kv_bytes + self.draft_kv_bytes),
+            "cache for scoring": self.scoring_cells * self.kv_bytes,
+            "buffers": contexts * attention * self.ctx + scoring,
+            "process": PROCESS_BYTES,
+        }
+        return {name: n_bytes for name, n_bytes in found.items() if n_bytes}
+
+    @property
+    def total(self) -> float:
+        """All of it, bytes."""
+        return math.fsum(self.items().values())
+
+
+def longest_scored(suites: SuitePlan, ctx: int) -> int:
+    """Tokens of the longest text that the suites score, at most; 0 where they score none."""
+    lengths = [0]
+    if suites.mmlu is not None:
+        lengths.append(LONGEST_QUESTION + (LONGEST_EXAMPLES if suites.mmlu.shots else 0))
+    if suites.long_context is not None:
+        lengths.append(suites.long_context.depths[-1] + PROBE_TOKENS)
+    if suites.fidelity is not None:
+        lengths.append(min(LONGEST_TEXT, max(suites.fidelity.tokens, suites.fidelity.floor_tokens)))
+    return min(ctx, max(lengths))
+
+
+def variant_cost(variant: Variant, model: ModelSize, scoring_cells: int = 0) -> VariantCost:
+    """Bytes of the weights, and of everything the variant's process holds (``Footprint``)."""
     settings = variant.settings
-    file_bytes = weight_bytes(model, settings.weights)
-    draft = variant.speculation
-    draft_bytes = weight_bytes(model, draft.weights) if isinstance(draft, DraftModel) and draft.weights else 0.0
-    kv = model.kv_bytes_per_token * settings.ctx * KV_BITS[settings.kv] / 16
-    kv_all = kv * (2 if isinstance(draft, DraftModel) else 1)
-    return VariantCost(variant.name, file_bytes, file_bytes + draft_bytes + kv_all + 250e6)
+    file_bytes, draft = weight_bytes(model, settings.weights), variant.speculation
+    kv = model.kv_bytes_per_token * KV_BITS[settings.kv] / 16
+    footprint = Footprint(
+        weight_bytes=file_bytes,
+        draft_bytes=weight_bytes(model, draft.weights) if isinstance(draft, DraftModel) and draft.weights else 0.0,
+        kv_bytes=kv,
+        draft_kv_bytes=kv if isinstance(draft, DraftModel) else 0.0,
+        heads=model.heads,
+        n_vocab=model.n_vocab,
+        ctx=settings.ctx,
+        scoring_cells=scoring_cells,
+        ubatch=min(settings.ubatch, settings.batch),
+        flash_attention=needs_flash(settings.kv) if settings.flash_attention == "auto" else settings.flash_attention,
+    )
+    return VariantCost(variant.name, file_bytes, footprint.total)
 
 
 def _token_s(variant: Variant, model: ModelSize, machine: Machine) -> tuple[float, float]:

@@ -45,6 +45,11 @@ UNQUANTISED = ("f32", "f16", "bf16")
 SUITES = ("mmlu", "long_context", "code_syntax", "speed", "fidelity")
 
 
+def needs_flash(kv: str) -> bool:
+    """Whether a cache of this precision needs flash attention."""
+    return kv not in UNQUANTISED
+
+
 def _lower(value: Any) -> Any:
     return value.lower() if isinstance(value, str) else value
 

@@ -228,8 +228,10 @@ def test_plan_reads_the_size_of_a_local_model_from_its_header(write_config, tmp_
     text = "version: 1\nmodel: m.gguf\nreference: f16\nmatrix: {weights: [f16]}\n"
     (row,) = json.loads(run("plan", str(write_config(text)), "--json").stdout)["variants"]
     assert row["file_bytes"] == 8 * 2
-    # 3 layers x 2 key-value heads x 8 values x (K and V) x 2 bytes = 192 bytes a token, for 4096 tokens.
-    assert row["memory_bytes"] == 16 + 192 * 4096 + 250_000_000
+    # 3 layers x 2 key-value heads x 8 values x (K and V) x 2 bytes = 192 bytes a token, for 4096 tokens; to score 2048
+    # tokens and a probe 3 x 1024 and a batch of 512 more. Attention: 4 heads and a mask, for 512 tokens at once.
+    cells = 4096 + 3 * 1024 + 512
+    assert row["memory_bytes"] == 16 + 192 * cells + 4 * 512 * 5 * cells + 100_000_000
 
 
 def test_plan_refuses_a_file_that_is_no_model(write_config, tmp_path):

@@ -15,7 +15,18 @@ from pydantic import ValidationError
 
 from harness.backends.base import EngineSpec, Speculate
 from harness.config import Config, Variant, expand
-from harness.costs import DEMO, Machine, cell_s, default_machine, disk_bytes, size_of_file, suite_tokens, variant_cost
+from harness.costs import (
+    DEMO,
+    Footprint,
+    Machine,
+    cell_s,
+    default_machine,
+    disk_bytes,
+    longest_scored,
+    size_of_file,
+    suite_tokens,
+    variant_cost,
+)
 from harness.errors import ConfigError, InputError
 from harness.plan import Cell, canonical_json, cell_id, cells, model_note, scoring_identity, spec_identity, warnings
 from harness.presets import PRESETS, FidelityPlan, MmluPlan, SpeedPlan, SuitePlan, resolve
@@ -312,8 +323,46 @@ def test_estimates_follow_from_bytes_and_tokens():
     # 2 trials: 200 prompt tokens of 1 s, 20 steps of 2 s reading and 0.5 s computing, 1.5 s to start.
     assert cell_s(Cell("f16", "speed", "trials", None), f16, suites, size, machine) == pytest.approx(251.5)
     assert cell_s(Cell("f16", "speed", "trials", None, "other"), f16, suites, size, machine) == 0.0
-    # 2 GB of weights, 4096 x 1000 bytes of cache, 250 MB of engine.
-    assert variant_cost(f16, size).memory_bytes == pytest.approx(2e9 + 4_096_000 + 250e6)
+    # 2 GB of weights, 4096 x 1000 bytes of cache, 9 heads and a mask for 512 tokens at once, 100 MB of process.
+    assert variant_cost(f16, size).memory_bytes == pytest.approx(2e9 + 4_096_000 + 4 * 512 * 10 * 4096 + 100e6)
+
+
+def test_memory_is_told_item_by_item():
+    """A batch of 8 tokens; 100 cells to generate and 40 to score; 3 heads and a mask; 1000 tokens of vocabulary."""
+    plain = Footprint(5e6, 0, 10, 0, 3, 1000, 100, 40, 8, flash_attention=False)
+    attention, logits, compared = 4 * 8 * 4, 4 * 8 * 1000, 8 * 128 * 1000
+    assert plain.items() == {
+        "model": 5e6,
+        "key-value cache": 1000,
+        "cache for scoring": 400,
+        "buffers": attention * 100 + 2 * logits + compared,  # the logits are more than 40 cells' attention
+        "process": 100e6,
+    }
+    assert plain.total == sum(plain.items().values())
+    wide = replace(plain, scoring_cells=1000, flash_attention=True)
+    assert wide.items()["buffers"] == 4 * 8 * 100 + max(4 * 8 * 1000, logits) + logits + compared
+    drafting = replace(plain, draft_bytes=1e6, draft_kv_bytes=2, scoring_cells=0)
+    assert drafting.items() == {
+        "model": 5e6, "draft model": 1e6, "key-value cache": 1200, "buffers": 2 * attention * 100, "process": 100e6,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("parts", "longest"),
+    [
+        ({"speed": {}}, 0),
+        ({"mmlu": {}}, 1100),
+        ({"mmlu": {"form": "letters"}}, 3800),
+        ({"long_context": {"depths": [3000]}}, 3256),
+        ({"fidelity": {"tokens": 700}}, 700),
+        ({"fidelity": {"tokens": 100_000}}, 3500),
+        ({"mmlu": {"form": "letters"}, "fidelity": {"tokens": 100_000}}, 3800),
+    ],
+)
+def test_the_longest_text_that_is_scored_follows_from_the_suites(parts, longest):
+    plan = resolve(config(suites=parts), "smoke")
+    assert longest_scored(plan, 4096) == longest
+    assert longest_scored(plan, 2000) == min(longest, 2000)
 
 
 def test_a_precision_is_stored_once_and_drafts_count():

@@ -220,7 +220,7 @@ class Backend(Protocol):
     ) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
         """Logits over the full vocabulary at every position, in chunks ``(first position, array (m, n_vocab))``.
 
-        ``batch`` limits the micro-batch (noise floor). Memory stays bounded by one chunk.
+        ``batch`` limits how many tokens are read at once (noise floor). Memory stays bounded: a chunk is short.
         """
         ...
 

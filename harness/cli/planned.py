@@ -8,7 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.config import Config, Variant, expand, select
-from harness.costs import DEMO, Machine, ModelSize, cell_s, default_machine, disk_bytes, size_of_file, variant_cost
+from harness.costs import (
+    DEMO,
+    Machine,
+    ModelSize,
+    cell_s,
+    default_machine,
+    disk_bytes,
+    longest_scored,
+    size_of_file,
+    variant_cost,
+)
 from harness.load import load
 from harness.meters.cpus import effective_cpus
 from harness.meters.memory import available_bytes
@@ -44,7 +54,7 @@ def planned(
         "reference": config.reference,
         "note": f"every figure is an estimate, within a factor of 2 to 3, for {cores} usable CPU cores",
         "total": {"cells": len(rows), "seconds": _round(total), "disk_bytes": _round(disk)},
-        "variants": [_variant_row(variant, size) for variant in variants],
+        "variants": [_variant_row(variant, suites, size) for variant in variants],
         "cells": costs,
         "warnings": [*warnings(config, variants, cores), *filter(None, [model_note(config)])],
     }
@@ -58,6 +68,7 @@ def _model_size(config: Config) -> ModelSize | None:
     if config.model.startswith("hf:"):
         return None
     from harness.backends.llama_cpp.gguf import read_header
+    from harness.run.fit import vocabulary
 
     file = Path(config.model)
     header, guess = read_header(file), size_of_file(file.stat().st_size, file.name)
@@ -68,7 +79,14 @@ def _model_size(config: Config) -> ModelSize | None:
     length = header.arch("attention.key_length")
     length = length if _is_count(length) else width // heads
     # Keys and values of every layer, 2 bytes each.
-    return replace(guess, n_params=header.elements, kv_bytes_per_token=2 * layers * kv_heads * length * 2, known=True)
+    return replace(
+        guess,
+        n_params=header.elements,
+        kv_bytes_per_token=2 * layers * kv_heads * length * 2,
+        known=True,
+        heads=heads,
+        n_vocab=vocabulary(header),
+    )
 
 
 def _is_count(value: Any) -> bool:
@@ -93,12 +111,17 @@ def _cell_row(
     }
 
 
-def _variant_row(variant: Variant, size: ModelSize | None) -> dict[str, Any]:
-    cost = variant_cost(variant, size) if size else None
+def _variant_row(variant: Variant, suites: SuitePlan, size: ModelSize | None) -> dict[str, Any]:
+    from harness.backends.llama_cpp.score_plan import cells as scoring_cells
+
+    settings = variant.settings
+    longest = longest_scored(suites, settings.ctx)
+    scored = scoring_cells(longest, settings.ctx, min(settings.batch, settings.ubatch)) if longest else 0
+    cost = variant_cost(variant, size, scored) if size else None
     return {
         "name": variant.name,
         "reference": variant.reference,
-        "settings": variant.settings.model_dump(mode="json"),
+        "settings": settings.model_dump(mode="json"),
         "file_bytes": _round(cost.file_bytes) if cost else None,
         "memory_bytes": _round(cost.memory_bytes) if cost else None,
     }
@@ -110,7 +133,7 @@ def _shortages(answer: dict[str, Any], machine: Machine) -> list[str]:
         if row["memory_bytes"] and machine.ram_bytes and row["memory_bytes"] > machine.ram_bytes:
             found.append(
                 f"{row['name']}: about {row['memory_bytes'] / 1e9:.1f} GB of memory; "
-                f"{machine.ram_bytes / 1e9:.1f} GB are free; it may be ended by the system"
+                f"{machine.ram_bytes / 1e9:.1f} GB are free; sweep refuses what cannot fit; lower ctx or the bits"
             )
     disk = answer["total"]["disk_bytes"]
     if disk and machine.free_disk_bytes and disk > machine.free_disk_bytes:

@@ -16,10 +16,12 @@ from harness.backends.llama_cpp.gguf import read_header
 from harness.config import Config, Variant, expand, select
 from harness.errors import InputError
 from harness.meters.cpus import effective_cpus
+from harness.meters.memory import available_bytes
 from harness.plan import Cell, canonical_json, cells, scoring_identity, spec_identity
 from harness.presets import SuitePlan, resolve
 from harness.run.environment import machine, visible_gpus
-from harness.settings import UNQUANTISED, WEIGHT_BITS, DraftModel, PromptLookup
+from harness.run.fit import check_memory
+from harness.settings import WEIGHT_BITS, DraftModel, PromptLookup, needs_flash
 from harness.store import VariantRow
 from harness.suites.data import suites_digest
 from harness.suites.mmlu import MmluData, find_mmlu, load_mmlu
@@ -120,6 +122,7 @@ def prepare(options: SweepOptions, say: Callable[[str], None]) -> Prepared:
     # Before the model's files: these may take minutes to make, and a wrong folder is known at once.
     mmlu = _mmlu(suites, options) if suites.mmlu is not None else None
     specs, models = _resolve_all(config, variants, say)
+    check_memory(specs, suites, available_bytes())
     here = machine()
     digests = {} if mmlu is None else {"mmlu": mmlu.digest}
     planned = cells(variants, suites, specs, digests)
@@ -237,7 +240,7 @@ def _spec(variant: Variant, path: str, digest: str, speculate: Speculate) -> Eng
         weights=settings.weights,
         kv=settings.kv,
         # Off unless the cache needs it: with it on, prompt logits depend on the micro-batch (docs/decisions.md).
-        flash_attention=settings.kv not in UNQUANTISED if flash == "auto" else flash,
+        flash_attention=needs_flash(settings.kv) if flash == "auto" else flash,
         threads=effective_cpus() if settings.threads == "auto" else settings.threads,
         batch=settings.batch,
         ubatch=settings.ubatch,

@@ -68,7 +68,7 @@ def _size(session: Session, cell: Cell) -> int:
     assert suites.fidelity is not None
     if cell.part == "floor":
         return max(1, suites.fidelity.floor_tokens // FLOOR_ROWS)
-    return suites.fidelity.greedy_prompts if cell.part != "kl" else max(1, suites.fidelity.tokens // 512)
+    return suites.fidelity.greedy_prompts if cell.part != "kl" else max(1, suites.fidelity.tokens // 64)
 
 
 def _chat(session: Session, cell: Cell) -> bool:

@@ -15,7 +15,7 @@ from harness.suites.data import suite_file, suite_yaml
 from harness.suites.resample import Floats, middle_95
 
 BLOCK = 32
-_CHUNK = 64
+_CHUNK = 16
 _P99_MIN = 100
 _DRAWS = 1000
 

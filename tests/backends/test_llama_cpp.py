@@ -400,3 +400,35 @@ def test_a_scoring_context_grows_with_the_longest_request_and_scores_the_same_to
 def test_nothing_to_score_makes_no_context(engine):
     backend = engine("f16", ctx=256)
     assert scores(backend, []) == [] and backend._scorer is None
+
+
+PEAK = """
+import sys
+from harness.backends.base import EngineSpec, GenerateRequest
+from harness.backends.llama_cpp.engine import LlamaCppBackend
+from harness.meters.memory import peak_rss_bytes
+from harness.run import scoring, tasks, trial, worker
+backend = LlamaCppBackend()
+backend.load(EngineSpec("llama_cpp", sys.argv[1], "0", sys.argv[2], threads=1, ctx=int(sys.argv[3])))
+tokens = tuple(range(1000, 1560))
+list(backend.generate(GenerateRequest(tokens, 2, ignore_eos=True)))
+scoring.kl_reference(backend, print, tokens, sys.argv[4])
+scoring.kl(backend, lambda row: None, tokens, sys.argv[4])
+print(peak_rss_bytes())
+"""
+
+
+@pytest.mark.parametrize(("weights", "ctx"), [("f16", 4096), ("q4_0", 8192)])
+def test_the_estimate_of_memory_is_near_a_workers_peak(demo_model_dir, tmp_path, weights, ctx):
+    import subprocess
+    import sys
+
+    from harness.presets import FidelityPlan, SuitePlan
+    from harness.run.fit import footprint
+
+    path = str(demo_model_dir / f"{weights}.gguf")
+    arguments = [sys.executable, "-c", PEAK, path, weights, str(ctx), str(tmp_path / "logits.npy")]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL)
+    plan = SuitePlan("quick", fidelity=FidelityPlan(560, 64, 4, 32, 0))
+    estimate = footprint(spec(demo_model_dir, weights, ctx=ctx, batch=512, ubatch=512), plan).total
+    assert 0.9 <= estimate / int(done.stdout) <= 1.5

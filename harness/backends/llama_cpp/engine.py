@@ -166,7 +166,7 @@ class LlamaCppBackend:
     def logits(
         self, tokens: Sequence[int], *, batch: int | None = None
     ) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
-        """Logits at every position, a chunk of at most ``batch`` (or ubatch) positions at a time; arrays are copies."""
+        """Logits at every position, read at most ``batch`` (or ubatch) at a time; chunks are copies, and shorter."""
         if not tokens or len(tokens) > self._spec.ctx:
             raise InputError(f"logits of {len(tokens)} tokens; expected 1 to {self._spec.ctx}, the context size")
         if batch is not None and batch < 1:

@@ -31,6 +31,8 @@ from harness.backends.llama_cpp.score_plan import Group, Sum, Tokens, common, ga
 OnResult = Callable[[int, ScoreResult], None]
 SMALLEST = 8
 SEQUENCES = 64
+# Rows of logits that leave the engine at once: a row of 150,000 tokens is 0.6 MB.
+PIECE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +113,15 @@ class Scorer:
                 self._row(context.row(i - start), [(total, total.continuation[i - n + 1])])
 
     def logits(self, tokens: Tokens, step: int) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
-        """Logits at every position, from an empty cache, at most ``step`` positions at a time; copies."""
+        """Logits at every position, from an empty cache, decoded ``step`` at a time; copies of at most PIECE rows."""
         self.forget()
         context = self.context
         for start, stop in spans(len(tokens), step, SMALLEST):
             n = context.put(0, tokens[start:stop], start)
             context.want[:n] = 1
             context.decode(n)
-            yield start, np.stack([context.row(i) for i in range(n)])
+            for at in range(0, n, PIECE):
+                yield start + at, np.stack([context.row(i) for i in range(at, min(at + PIECE, n))])
 
     def _group(self, group: Group) -> None:
         """One context in sequence 0, its continuations in as many waves as they need."""

@@ -53,26 +53,31 @@ def _scored(result: ScoreResult) -> dict[str, Any]:
 
 def kl_reference(backend: Backend, send: Send, tokens: Sequence[int], path: str) -> int:
     """Write the reference's logits over a text to a .npy file: float32, (positions, vocabulary). Returns positions."""
-    out: np.memmap[Any, Any] | None = None
+    done = 0
     for start, chunk in backend.logits(tokens):
-        if out is None:
-            out = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(len(tokens), chunk.shape[1]))
-        out[start : start + len(chunk)] = chunk
-    if out is None:
-        raise RuntimeError("no logits came back")
-    out.flush()
-    return len(tokens)
+        if start == 0:
+            np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(len(tokens), chunk.shape[1]))
+        # Mapped anew for each chunk: pages of a mapping that stays open count as this process's memory.
+        np.load(path, mmap_mode="r+")[start : start + len(chunk)] = chunk
+        done += len(chunk)
+    if done != len(tokens):
+        raise RuntimeError(f"logits of {done} positions came back; expected {len(tokens)}")
+    return done
+
+
+def _stored(path: str, start: int, stop: int) -> np.ndarray[Any, Any]:
+    """Some positions of the file that ``kl_reference`` wrote, and no page more in memory."""
+    return np.array(np.load(path, mmap_mode="r")[start:stop])
 
 
 def kl(backend: Backend, send: Send, tokens: Sequence[int], path: str, done: Sequence[str] = ()) -> int:
     """Compare this variant's logits with the reference's, chunk by chunk. Rows of kind ``kl``. Returns positions."""
     from harness.suites.fidelity import kl_payload, kl_rows
 
-    reference = np.load(path, mmap_mode="r")
     for start, chunk in backend.logits(tokens):
         key = f"{start:06d}"
         if key not in done:
-            rows = kl_rows(np.asarray(reference[start : start + len(chunk)]), chunk)
+            rows = kl_rows(_stored(path, start, start + len(chunk)), chunk)
             send(row_of(key, "kl", kl_payload(start, rows)))
     return len(tokens)
 
@@ -86,7 +91,6 @@ def floor(backend: Backend, send: Send, tokens: Sequence[int], path: str, done: 
     from harness.suites.floor import floor_payload, floor_rows
 
     kl_reference(backend, send, tokens, path)
-    prompt = np.load(path, mmap_mode="r")
     held: list[np.ndarray[Any, Any]] = []
     for start, row in backend.logits(tokens, batch=1):
         held.append(row)
@@ -95,7 +99,7 @@ def floor(backend: Backend, send: Send, tokens: Sequence[int], path: str, done: 
         first = start + 1 - len(held)
         key = f"{first:06d}"
         if key not in done:
-            rows = floor_rows(np.asarray(prompt[first : start + 1]), np.concatenate(held))
+            rows = floor_rows(_stored(path, first, start + 1), np.concatenate(held))
             send(row_of(key, "floor", floor_payload(first, rows)))
         held = []
     return len(tokens)

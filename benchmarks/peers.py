@@ -23,7 +23,6 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -63,10 +62,10 @@ def folder() -> Path:
 
 def libraries() -> Path:
     """The installed package's shared libraries."""
-    package = find_spec("llama_cpp")
-    if package is None or package.origin is None:
+    library = amx.installed_library()
+    if library is None:
         raise RuntimeError("llama-cpp-python is not installed; pip install -e .")
-    return Path(package.origin).parent / "lib"
+    return library.parent
 
 
 def step(name: str, command: Sequence[str]) -> None:
@@ -234,6 +233,35 @@ def llama_bench(model: str, *, threads: int, n_prompt: int, n_gen: int, **settin
     return samples
 
 
+def free_port() -> str:
+    """A port of this machine that nothing listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
+
+
+@contextlib.contextmanager
+def served(name: str, command: Sequence[str], health: str) -> Iterator[None]:
+    """A server on this engine that answers at ``health``; gone afterwards. Raises RuntimeError with its log's tail."""
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(command, env=environment(), stdout=log, stderr=subprocess.STDOUT)
+        try:
+            for _ in range(600):
+                if process.poll() is not None:
+                    log.seek(0)
+                    said = log.read().decode(errors="replace")[-TAIL:]
+                    raise RuntimeError(f"{name} ended (exit {process.returncode}): {said}")
+                with contextlib.suppress(OSError), urllib.request.urlopen(health, timeout=5):
+                    break
+                time.sleep(0.2)
+            else:
+                raise RuntimeError(f"{name} did not come up in two minutes")
+            yield
+        finally:
+            process.kill()
+            process.wait()
+
+
 @contextlib.contextmanager
 def llama_server(
     model: str,
@@ -245,30 +273,13 @@ def llama_server(
     extra: Sequence[str] = (),
 ) -> Iterator[str]:
     """A llama-server on a free port, one request at a time; yields its base URL, and is gone afterwards."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
+    port = free_port()
     command = [str(built() / "llama-server"), "-m", model, "--host", "127.0.0.1", "--port", port, "-np", "1"]
     command += ["-t", str(threads), "-tb", str(threads), "-c", str(ctx), "-b", "512", "-ub", "512", "-ngl", "0"]
     command += ["-fa", "on" if flash_attention else "off", "-ctk", kv, "-ctv", kv, *extra]
     url = f"http://127.0.0.1:{port}"
-    with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(command, env=environment(), stdout=log, stderr=subprocess.STDOUT)
-        try:
-            for _ in range(600):
-                if process.poll() is not None:
-                    log.seek(0)
-                    said = log.read().decode(errors="replace")[-TAIL:]
-                    raise RuntimeError(f"llama-server ended (exit {process.returncode}): {said}")
-                with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/health", timeout=5):
-                    break
-                time.sleep(0.2)
-            else:
-                raise RuntimeError("llama-server did not come up in two minutes")
-            yield url
-        finally:
-            process.kill()
-            process.wait()
+    with served("llama-server", command, f"{url}/health"):
+        yield url
 
 
 if __name__ == "__main__":

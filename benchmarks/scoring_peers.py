@@ -5,7 +5,7 @@ and prints both rates, their ratio, and every question that was answered differe
 
 hf-float32, hf-bfloat16   lm-eval's ``hf`` type: transformers on the same GGUF file (needs torch, transformers, gguf)
 gguf                      lm-eval's ``gguf`` type over llama_cpp.server (needs llama-cpp-python[server])
-local-completions         lm-eval's ``local-completions`` type over llama_cpp.server, prompts as token ids
+local-completions         lm-eval's ``local-completions`` type over llama_cpp.server, prompts as text
 
 llama_cpp.server ranks the whole vocabulary for every token of the prompt, so its two types take half a minute and more
 for one option of a long prompt: ask for few questions there (``--peer-items 1``).
@@ -15,12 +15,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import socket
-import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -31,6 +28,7 @@ import numpy as np
 from rich.console import Console
 
 from benchmarks.mmlu_requests import MmluRequests, Question
+from benchmarks.peers import free_port, served
 from benchmarks.ratios import conclude, pooled_ratio
 from benchmarks.scoring import margin, shared, wide
 from harness.backends.base import EngineSpec
@@ -79,31 +77,13 @@ def hf(path: str, dtype: str, batch: int) -> Iterator[Peer]:
 @contextlib.contextmanager
 def completions_server(path: str, threads: int, ctx: int) -> Iterator[str]:
     """llama_cpp.server with log-probabilities of the prompt; yields its base URL."""
-    from benchmarks.peers import environment
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "llama_cpp.server", "--model", path, "--port", str(port)]
+    port = free_port()
+    command = [sys.executable, "-m", "llama_cpp.server", "--model", path, "--port", port]
     command += ["--n_threads", str(threads), "--n_threads_batch", str(threads), "--n_ctx", str(ctx)]
     command += ["--logits_all", "true", "--n_batch", "512", "--flash_attn", "false"]
     url = f"http://127.0.0.1:{port}"
-    with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(command, env=environment(), stdout=log, stderr=subprocess.STDOUT)
-        try:
-            for _ in range(600):
-                if process.poll() is not None:
-                    log.seek(0)
-                    raise RuntimeError(f"llama_cpp.server ended: {log.read().decode(errors='replace')[-2000:]}")
-                with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/v1/models", timeout=5):
-                    break
-                time.sleep(0.2)
-            else:
-                raise RuntimeError("llama_cpp.server did not come up in two minutes")
-            yield url
-        finally:
-            process.kill()
-            process.wait()
+    with served("llama_cpp.server", command, f"{url}/v1/models"):
+        yield url
 
 
 @contextlib.contextmanager
@@ -126,6 +106,7 @@ def over_server(kind: str, path: str, threads: int, ctx: int) -> Iterator[Peer]:
                 tokenizer_backend="huggingface",
                 model="demo",
                 tokenizer=folder,
+                tokenized_requests=False,  # the server answers token ids with an error
                 max_length=ctx,
                 timeout=3600,
             )

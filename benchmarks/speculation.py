@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import math
 import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,7 +20,7 @@ from typing import Any
 from rich.console import Console
 
 from benchmarks.peers import llama_server
-from benchmarks.ratios import conclude
+from benchmarks.ratios import conclude, paired_ratio
 from harness.backends.base import EngineSpec, GenerateRequest, Speculate
 from harness.backends.llama_cpp.engine import LlamaCppBackend
 from harness.backends.llama_cpp.gguf import read_header
@@ -31,7 +30,6 @@ from harness.meters.cpus import effective_cpus
 from harness.models import resolve
 from harness.run.environment import caches, last_level_cache
 from harness.run.tasks import record_of
-from harness.stats.interval import t_interval
 from harness.suites.fidelity import greedy_prompts
 
 GOAL = 0.95
@@ -110,33 +108,29 @@ def both(args: argparse.Namespace, target: Path, draft: Path | None) -> Iterator
 
 def compare(
     ours: Ours, server: Server, prompts: Sequence[str], args: argparse.Namespace, console: Console
-) -> tuple[list[float], dict[str, list[Way]]]:
-    """Log-ratios by prompt and round, and everything that was measured; the order turns with every prompt."""
-    logs: list[float] = []
+) -> dict[str, list[Way]]:
+    """Everything that was measured, pair by pair; the order turns with every prompt."""
     seen: dict[str, list[Way]] = {"ours": [], "server": []}
     ways: dict[str, Ours | Server] = {"ours": ours, "server": server}
     for way in ways.values():
         way(prompts[0], 8)  # warm
     for number in range(args.rounds):
         for index, prompt in enumerate(prompts):
-            order = ["ours", "server"] if (number + index) % 2 else ["server", "ours"]
-            for name in order:
+            for name in ["ours", "server"] if (number + index) % 2 else ["server", "ours"]:
                 seen[name].append(ways[name](prompt, args.output))
-            logs.append(math.log(seen["ours"][-1]["tps"] / seen["server"][-1]["tps"]))
-        console.print(f"  round {number + 1}/{args.rounds}: {math.exp(sum(logs) / len(logs)):.3f}x", highlight=False)
-    return logs, seen
+        so_far = paired_ratio(tps(seen["ours"]), tps(seen["server"]))["value"]
+        console.print(f"  round {number + 1}/{args.rounds}: {so_far:.3f}x", highlight=False)
+    return seen
 
 
-def ratio(logs: Sequence[float]) -> dict[str, Any]:
-    """Geometric mean with a t interval."""
-    found = t_interval(list(logs))
-    low, high = (None, None) if found.low is None or found.high is None else (math.exp(found.low), math.exp(found.high))
-    return {"value": math.exp(found.value), "low": low, "high": high, "n": found.n}
+def tps(ways: Sequence[Way]) -> list[float]:
+    """Tokens per second of each generation."""
+    return [way["tps"] for way in ways]
 
 
 def mean_tps(ways: Sequence[Way]) -> dict[str, Any]:
     """Tokens per second, geometric mean with a t interval."""
-    return ratio([math.log(way["tps"]) for way in ways])
+    return paired_ratio(tps(ways), [1.0] * len(ways))
 
 
 def main() -> int:
@@ -156,21 +150,20 @@ def main() -> int:
     figures: dict[str, Any] = {}
     with both(args, target, None) as (ours, server):
         console.print(f"{args.target} alone", highlight=False)
-        logs, plain = compare(ours, server, prompts, args, console)
+        plain = compare(ours, server, prompts, args, console)
         figures |= {"alone_ours_tps": mean_tps(plain["ours"]), "alone_server_tps": mean_tps(plain["server"])}
-        figures["alone_ours_over_server"] = ratio(logs)
+        figures["alone_ours_over_server"] = paired_ratio(tps(plain["ours"]), tps(plain["server"]))
         target_bytes = ours.info.active_bytes_per_token
     with both(args, target, draft) as (ours, server):
         console.print(f"{args.target} with a {args.draft} draft of {args.tokens}", highlight=False)
-        logs, drafted = compare(ours, server, prompts, args, console)
+        drafted = compare(ours, server, prompts, args, console)
         figures |= {"draft_ours_tps": mean_tps(drafted["ours"]), "draft_server_tps": mean_tps(drafted["server"])}
-        figures["draft_ours_over_server"] = ratio(logs)
+        figures["draft_ours_over_server"] = paired_ratio(tps(drafted["ours"]), tps(drafted["server"]))
     for name, ways in drafted.items():
         accepted, steps = sum(way["accepted"] for way in ways), sum(way["steps"] for way in ways)
         figures[f"{name}_accept_rate"] = accepted / max(1, sum(way["drafted"] for way in ways))
         figures[f"{name}_accept_len"] = 1 + accepted / steps
-        pairs = zip(ways, plain[name], strict=True)
-        figures[f"{name}_speedup"] = ratio([math.log(way["tps"] / alone["tps"]) for way, alone in pairs])
+        figures[f"{name}_speedup"] = paired_ratio(tps(ways), tps(plain[name]))
     seen = bandwidth(cache_bytes=last_level_cache(caches()))
     moved = target_bytes + args.tokens * active_bytes_per_token(read_header(str(draft)))[0]
     figures["ceiling_tps"] = seen.best * figures["ours_accept_len"] / moved

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import codecs
 import gc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,17 @@ def row_of(key: str, kind: str, payload: dict[str, Any]) -> dict[str, Any]:
     return {"key": key, "kind": kind, "payload": payload}
 
 
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """No garbage collection meanwhile: one in mid-stream would show as jitter that the engine does not have."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 def stream(
     backend: Backend, request: GenerateRequest
 ) -> tuple[int, list[tuple[int, list[int]]], list[float], GenerateEnd]:
@@ -36,10 +48,7 @@ def stream(
     stamps: list[tuple[int, list[int]]] = []
     margins: list[float] = []
     end: GenerateEnd | None = None
-    # A collection in mid-stream would show as jitter that the engine does not have.
-    gc.collect()
-    gc.disable()
-    try:
+    with no_collection():
         sent_ns = now_ns()
         for part in backend.generate(request):
             arrived = now_ns()
@@ -48,8 +57,6 @@ def stream(
                 margins.extend(part.margins or ())
             else:
                 end = part
-    finally:
-        gc.enable()
     if end is None:
         raise RuntimeError("the engine's stream ended without an end")
     return sent_ns, stamps, margins, end

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -13,7 +12,7 @@ from harness.meters.base import EnergyMeter, window
 from harness.meters.contention import Sampler, codes, contention
 from harness.meters.memory import peak_rss_bytes, rss_bytes
 from harness.run.clock import now_ns
-from harness.run.tasks import record_of
+from harness.run.tasks import no_collection, record_of
 
 Send = Callable[[Any], None]
 
@@ -46,13 +45,9 @@ def depths(
     """Grow one context to each depth and generate ``n_tokens`` there; returns when each token reached the host."""
     _, sampler = _instruments()
     before = sampler.read()
-    gc.collect()
-    gc.disable()
-    try:
+    with no_collection():
         sent_ns = now_ns()
         stamps = [now_ns() for _ in backend.deepen(prompt, depths, n_tokens)]
-    finally:
-        gc.enable()
     seen = contention(before, sampler.read(), sampler.n_cpus, threads)
     if len(stamps) != n_tokens * len(depths):
         raise RuntimeError(f"{len(stamps)} tokens came back; expected {n_tokens} at each of {len(depths)} depths")

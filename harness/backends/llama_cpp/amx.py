@@ -64,11 +64,16 @@ def remedy() -> str:
     return REMEDY.format(version=version("llama-cpp-python"))
 
 
-def installed_fault() -> str | None:
-    """``fault`` of the installed library, which is found without loading it."""
+def installed_library() -> Path | None:
+    """The installed package's shared library, found without loading it; None where there is none."""
     package = find_spec("llama_cpp")
-    folder = Path(package.origin).parent / "lib" if package and package.origin else None
-    return fault(folder / "libllama.so") if folder else None
+    return Path(package.origin).parent / "lib" / "libllama.so" if package and package.origin else None
+
+
+def installed_fault() -> str | None:
+    """``fault`` of the installed library."""
+    library = installed_library()
+    return fault(library) if library else None
 
 
 @contextmanager

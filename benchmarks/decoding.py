@@ -64,8 +64,7 @@ class Case:
         self.weights, self.args, self.model = weights, args, resolve("demo", weights)
         backend = self._ours(256)
         longest = max(args.prompt, *args.depths, 8)
-        (made,) = prompts((longest,), 1, 0, lambda text: backend.tokenize(text, bos=True))
-        self.tokens = made[longest]
+        (self.tokens,) = prompts((longest,), 0, lambda text: backend.tokenize(text, bos=True))
         self.text = backend.detokenize(self.tokens[: args.prompt]).decode(errors="replace")
         while len(backend.tokenize(self.text, bos=True)) > args.prompt:
             self.text = self.text[:-1]

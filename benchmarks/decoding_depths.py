@@ -114,9 +114,9 @@ def one_pass(
     settings = {"kv": each.kv, "flash_attention": each.flash_attention}
     backend = opened(resolve("demo", each.weights), each.weights, threads, ctx, **settings)
     try:
-        (made,) = prompts((depths[-1],), 1, 0, lambda text: backend.tokenize(text, bos=True))
-        grow(backend._generating, made[depths[-1]], [min(64, depths[0])], 4)
-        return grow(backend._generating, made[depths[-1]], depths, TOKENS)
+        (made,) = prompts((depths[-1],), 0, lambda text: backend.tokenize(text, bos=True))
+        grow(backend._generating, made, [min(64, depths[0])], 4)
+        return grow(backend._generating, made, depths, TOKENS)
     finally:
         backend.close()
 

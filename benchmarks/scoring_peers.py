@@ -8,7 +8,9 @@ gguf                      lm-eval's ``gguf`` type over llama_cpp.server (needs l
 local-completions         lm-eval's ``local-completions`` type over llama_cpp.server, prompts as text
 
 llama_cpp.server ranks the whole vocabulary for every token of the prompt, so its two types take half a minute and more
-for one option of a long prompt: ask for few questions there (``--peer-items 1``).
+for one option of a long prompt: ask for few questions there (``--peer-items 1``). Without a BOS token in front it also
+assigns each token the log-probabilities of the one after it (llama-cpp-python 0.3.36: scores count from the prompt's
+first token, tokens from the one after BOS), so with these types both sides read a BOS token first.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -81,6 +84,7 @@ def completions_server(path: str, threads: int, ctx: int) -> Iterator[str]:
     command = [sys.executable, "-m", "llama_cpp.server", "--model", path, "--port", port]
     command += ["--n_threads", str(threads), "--n_threads_batch", str(threads), "--n_ctx", str(ctx)]
     command += ["--logits_all", "true", "--n_batch", "512", "--flash_attn", "false"]
+    command += ["--kv_overrides", "tokenizer.ggml.add_bos_token=bool:true"]
     url = f"http://127.0.0.1:{port}"
     with served("llama_cpp.server", command, f"{url}/v1/models"):
         yield url
@@ -111,6 +115,14 @@ def over_server(kind: str, path: str, threads: int, ctx: int) -> Iterator[Peer]:
                 timeout=3600,
             )
         yield lambda questions: answers(model, questions)
+
+
+def after(first: tuple[int, ...], question: Question) -> Question:
+    """The question with these tokens in front of its contexts."""
+    if not first:
+        return question
+    requests = tuple(replace(request, context=(*first, *request.context)) for request in question.requests)
+    return replace(question, requests=requests)
 
 
 def opened(name: str, path: str, args: argparse.Namespace) -> contextlib.AbstractContextManager[Peer]:
@@ -185,9 +197,10 @@ def main() -> int:
         EngineSpec("llama_cpp", str(model.path), model.digest, args.weights, threads=args.threads, ctx=args.ctx)
     )
     data = MmluRequests(args.form, shots, lambda text: backend.tokenize(text, bos=True))
+    first = () if args.peer.startswith("hf-") else (backend._vocab.bos,)
     subjects = args.subject or ["astronomy"]
     names = sorted(data.parts) if subjects == ["all"] else subjects
-    questions = [question for name in names for question in data.questions(name, args.items)]
+    questions = [after(first, question) for name in names for question in data.questions(name, args.items)]
     file = str(resolve("demo", "f16").path) if args.peer.startswith("hf-") else str(model.path)
     with opened(args.peer, file, args) as peer:
         found, lines = measure(backend, peer, questions, args, Console(stderr=True))

@@ -24,7 +24,7 @@ from benchmarks.ratios import conclude, paired_ratio
 from harness.backends.base import EngineSpec, GenerateRequest, Speculate
 from harness.backends.llama_cpp.engine import LlamaCppBackend
 from harness.backends.llama_cpp.gguf import read_header
-from harness.backends.llama_cpp.load import active_bytes_per_token
+from harness.backends.llama_cpp.traffic import weight_bytes
 from harness.meters.bandwidth import bandwidth
 from harness.meters.cpus import effective_cpus
 from harness.models import resolve
@@ -165,7 +165,7 @@ def main() -> int:
         figures[f"{name}_accept_len"] = 1 + accepted / steps
         figures[f"{name}_speedup"] = paired_ratio(tps(ways), tps(plain[name]))
     seen = bandwidth(cache_bytes=last_level_cache(caches()))
-    moved = target_bytes + args.tokens * active_bytes_per_token(read_header(str(draft)))[0]
+    moved = target_bytes + args.tokens * weight_bytes(read_header(str(draft)))
     figures["ceiling_tps"] = seen.best * figures["ours_accept_len"] / moved
     figures["ceiling_alone_tps"] = seen.best / target_bytes
     title = f"{args.target} with a {args.draft} draft of {args.tokens}, {args.threads} threads, {args.output} tokens"

@@ -16,10 +16,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, Strict
 
+from harness.energy_settings import EnergySettings
 from harness.errors import ConfigError, InputError, did_you_mean, one_line
 from harness.settings import (
     AXES,
-    SUITES,
     UNQUANTISED,
     DraftModel,
     Exclude,
@@ -29,9 +29,9 @@ from harness.settings import (
     PromptLookup,
     SingleVariant,
     Speculation,
-    Suites,
     VariantSettings,
 )
+from harness.suite_settings import SUITES, Suites
 
 MAX_VARIANTS = 1000
 Place = tuple[str | int, ...]
@@ -94,6 +94,7 @@ class Config(Model):
     speculate: dict[Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")], Speculation] = Field(default_factory=dict)
     variants: Annotated[tuple[SingleVariant, ...], Strict(False)] = ()
     suites: Suites = Suites.model_validate({name: {} for name in SUITES})
+    energy: EnergySettings = EnergySettings()
     _source: Source = PrivateAttr(default_factory=Source)
 
     def with_source(self, source: Source) -> Config:
@@ -229,6 +230,15 @@ def _speculation_faults(config: Config) -> Iterator[Finding]:
             yield Finding(("speculate", name), f"{found}; expected one: weights of the same model, or another model")
 
 
+def _energy_faults(config: Config) -> Iterator[Finding]:
+    energy = config.energy
+    if energy.meter == "command" and not energy.command:
+        yield Finding(("energy", "meter"), "command, but no command is given; add command: [program, argument, ...]")
+    for key in ("command", "scope"):
+        if getattr(energy, key) is not None and energy.meter != "command":
+            yield Finding(("energy", key), f"without effect, as meter is {energy.meter}; set meter: command")
+
+
 def _identity_faults(config: Config, variants: Sequence[tuple[Place, Variant]]) -> Iterator[Finding]:
     """Names used twice, variants that are the same under two names, and the reference."""
     names: dict[str, str] = {}
@@ -258,6 +268,7 @@ def expand(config: Config) -> tuple[Variant, ...]:
     """
     combinations, findings = _combinations(config)
     findings.extend(_speculation_faults(config))
+    findings.extend(_energy_faults(config))
     built = list(_build(config, combinations))
     for path, variant in built:
         findings.extend(_setting_faults(path, variant))

@@ -34,6 +34,11 @@ SAMPLE_SHARE, CODE_SHARE = 0.4, 0.4
 # Small models' vocabularies make the logits of every position costly in fidelity: about this many prompt tokens' worth.
 LOGITS_FACTOR = 3.0
 START_S = 1.5
+# An energy window of each of three kinds: 1 s with RAPL, 5 s with a GPU, 10 s with a meter of the user's own.
+ENERGY_WINDOW_S = 5.0
+# Warm-ups before a variant's first trial, in generations of about 12 tokens; and what sentinels around rounds, repeats
+# and waits add to the time in trials.
+WARM_UP_STEPS, WATCH_SHARE = 8 * 12, 0.25
 # Python, its libraries and the engine's code (98 MB with llama-cpp-python 0.3.36).
 PROCESS_BYTES = 100e6
 # Rows of logits whose comparison is worked on at once, as float64: about 64 of one side, and intermediate results.
@@ -238,9 +243,14 @@ def cell_s(cell: Cell, variant: Variant, suites: SuitePlan, model: ModelSize, ma
     if cell.shared_with is not None:
         return 0.0
     settings: SuiteSettings = getattr(suites, cell.suite)
+    if isinstance(settings, SpeedPlan) and cell.part == "energy":
+        return START_S + 3 * settings.energy_windows * ENERGY_WINDOW_S
     prompt_tokens, steps = suite_tokens(settings, cell.part)
     prompt_s, step_s = _token_s(variant, model, machine)
-    return START_S + prompt_tokens * prompt_s + steps * step_s
+    work_s = prompt_tokens * prompt_s + steps * step_s
+    if (cell.suite, cell.part) == ("speed", "trials"):
+        work_s = work_s * (1 + WATCH_SHARE) + WARM_UP_STEPS * step_s
+    return START_S + work_s
 
 
 def disk_bytes(variants: Sequence[Variant], model: ModelSize) -> float:

@@ -19,10 +19,12 @@ from typing import Any, Literal
 from harness.backends.llama_cpp import amx
 from harness.meters import bandwidth as bandwidth_meter
 from harness.meters import contention as contention_meter
+from harness.meters import make
+from harness.meters.base import EnergyMeter
 from harness.meters.cpus import effective_cpus
 from harness.meters.memory import available_bytes, total_bytes
 from harness.meters.nvml import NvmlMeter
-from harness.meters.rapl import RaplMeter
+from harness.meters.panel import zeus_installed
 from harness.run import environment
 
 Status = Literal["ok", "limited", "missing"]
@@ -97,16 +99,33 @@ def gpu(meter: NvmlMeter | None = None) -> Check:
     return Check("GPU", "ok", names, f"driver {meter.driver}")
 
 
-def energy(rapl: RaplMeter | None = None, nvml: NvmlMeter | None = None) -> Check:
-    """Energy counters."""
-    rapl, nvml = rapl or RaplMeter(), nvml or NvmlMeter()
-    domains = rapl.domains + nvml.domains
-    whys = "; ".join(why for why in (rapl.why, nvml.why) if why)
-    if not rapl.domains and not nvml.domains:
-        remedy = rapl.why.partition("next boot: ")[2] or "run on real hardware, or on a GPU from Volta on"
-        return Check("energy", "missing", "no counter", f"{whys}; energy is a labelled estimate, never ranked", remedy)
-    status: Status = "limited" if rapl.why or (nvml.gpus and nvml.why) else "ok"
-    return Check("energy", status, ", ".join(domains), whys)
+OWN_METER = (
+    "a meter of your own: energy: {meter: command, command: [./my-meter], scope: wall} in variants.yaml; "
+    "it prints lines of t_s,watts"
+)
+
+
+def energy(*meters: EnergyMeter) -> Check:
+    """Energy counters: what can be read, how, in which steps, and what it covers."""
+    rapl, nvml, *others = meters or _meters()
+    domains = [
+        f"{name} ({meter.method}, steps of {meter.resolution_s:g} s, {words})"
+        for meter in (rapl, nvml, *others)
+        for name, words in meter.domains.items()
+    ]
+    whys = "; ".join(meter.why for meter in (rapl, nvml, *others) if meter.why)
+    readable = rapl.why.partition("next boot: ")[2]
+    if not domains:
+        remedy = readable or "run on real hardware, or on a GPU from Volta on"
+        why = f"{whys}; energy is a labelled estimate, never ranked"
+        return Check("energy", "missing", "no counter", why, f"{remedy}; or {OWN_METER}")
+    limited = rapl.why or (isinstance(nvml, NvmlMeter) and nvml.gpus and nvml.why)
+    return Check("energy", "limited" if limited else "ok", ", ".join(domains), whys if limited else "", readable)
+
+
+def _meters() -> tuple[EnergyMeter, ...]:
+    rapl, nvml = make("rapl"), make("nvml")
+    return rapl, nvml, *([make("zeus")] if not nvml.domains and zeus_installed() else [])
 
 
 def quiet(watch_s: float = WATCH_S, wait: Callable[[float], None] = time.sleep) -> Check:

@@ -24,7 +24,7 @@ from typing import Any
 from harness.backends.llama_cpp.gguf import read_header
 from harness.backends.llama_cpp.quantize import FLOAT_TYPES, check_type, estimate_bytes, file_type
 from harness.errors import InputError
-from harness.fetch import demo_model, hub_model
+from harness.fetch import DEMO_FILE, demo_model, hub_model
 
 RESTORED_NOTE = (
     "{name} is distributed as {own}, so its F16 is restored from quantised "
@@ -67,16 +67,27 @@ def cache_dir() -> Path:
 def file_digest(path: Path) -> str:
     """sha256 of a file, remembered for its size and the times of its last change (a copy may keep one of the two)."""
     path = path.resolve()
-    state = path.stat()
-    key = [str(path), state.st_size, state.st_mtime_ns, state.st_ctime_ns]
-    memo = cache_dir() / "digests" / f"{hashlib.sha256(str(path).encode()).hexdigest()[:32]}.json"
-    known = _read_json(memo)
-    if known.get("key") == key:
-        return str(known["sha256"])
+    if known := _known_digest(path):
+        return known
+    memo, key = _memo(path)
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     _write_json(memo, {"key": key, "sha256": digest})
     return digest
+
+
+def _known_digest(path: Path) -> str | None:
+    """The digest of a file if it was taken before and the file has not changed since."""
+    memo, key = _memo(path.resolve())
+    known = _read_json(memo)
+    return str(known["sha256"]) if known.get("key") == key else None
+
+
+def _memo(path: Path) -> tuple[Path, list[str | int]]:
+    """Where a file's digest is remembered, and what it is valid for."""
+    state = path.stat()
+    place = cache_dir() / "digests" / f"{hashlib.sha256(str(path).encode()).hexdigest()[:32]}.json"
+    return place, [str(path), state.st_size, state.st_mtime_ns, state.st_ctime_ns]
 
 
 def resolve(model: str, weights: str) -> ResolvedModel:
@@ -106,6 +117,36 @@ def resolve(model: str, weights: str) -> ResolvedModel:
     if weights != "f16":  # all from one F16, so that they differ in precision alone
         path = _made(path, source_digest, weights, free_of=source)
     return ResolvedModel(path, file_digest(path), source.stem, source_digest, True, note)
+
+
+def at_hand(model: str, weights: str) -> tuple[Path | None, Path | None]:
+    """The source file of a model and its file in one precision, where each is here already. Fetches and makes nothing.
+
+    A copy in another precision is found only if the source's digest is known: no file is read whole for this.
+    """
+    source = _source_at_hand(model)
+    if source is None or file_type(read_header(source)) == weights:
+        return source, source
+    made = _copy_at_hand(source, source, weights)
+    if made is None and weights != "f16":  # from quantised weights, copies are made from the one F16
+        f16 = _copy_at_hand(source, source, "f16")
+        made = _copy_at_hand(source, f16, weights) if f16 else None
+    return source, made
+
+
+def _copy_at_hand(source: Path, origin: Path, weights: str) -> Path | None:
+    """The copy in a precision that was made from ``origin``, by any version of the engine."""
+    digest = _known_digest(origin)
+    folder = cache_dir() / "models" / "quantised"
+    made = sorted(folder.glob(f"{source.stem}-{digest[:16]}-{weights}-*.gguf")) if digest else []
+    return made[-1] if made else None
+
+
+def _source_at_hand(model: str) -> Path | None:
+    if model == "demo":
+        path = cache_dir() / "models" / "demo" / DEMO_FILE
+        return path if path.is_file() else None
+    return None if model.startswith("hf:") else find(model)
 
 
 def find(model: str) -> Path:

@@ -37,8 +37,10 @@ class Part:
 
     def applies(self, variant: Variant, settings: SuiteSettings) -> bool:
         """Whether a variant has this part at these settings."""
-        if isinstance(settings, SpeedPlan) and self.name == "depth" and not settings.depths:
-            return False
+        if isinstance(settings, SpeedPlan):
+            wanted = {"depth": bool(settings.depths), "energy": settings.energy_windows > 0}
+            if not wanted.get(self.name, True):
+                return False
         return not (self.plain if variant.speculation else self.speculating)
 
 
@@ -47,7 +49,7 @@ PARTS: Mapping[str, tuple[Part, ...]] = {
     "mmlu": (Part("docs", True),),
     "long_context": (Part("probes", True), Part("continuation", False)),
     "code_syntax": (Part("programs", False),),
-    "speed": (Part("trials", False), Part("depth", False, plain=True)),
+    "speed": (Part("trials", False), Part("depth", False, plain=True), Part("energy", False)),
     "fidelity": (Part("kl", True), Part("floor", True), Part("greedy", False), Part("audit", False, speculating=True)),
 }
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
 from harness.config import Config, Finding
 from harness.errors import InputError, did_you_mean
-from harness.settings import SUITES
+from harness.suite_settings import SUITES
 
 # Tokens generated at each depth of the speed suite.
 DEPTH_TOKENS = 16
+# When a comparison is precise enough, where the configuration does not say.
+PRECISION: Mapping[str, float] = {"decode_tps": 0.03}
 # Tokens of a probe's question and options beside the text it asks about, at most.
 PROBE_TOKENS = 256
 
@@ -52,7 +54,10 @@ class CodeSyntaxPlan:
 class SpeedPlan:
     """Rounds over all variants there and back, two trials a variant; each round takes the next prompt length.
 
+    After ``rounds`` of them, further ones up to ``most_rounds`` take only variants on or near a front whose comparison
+    with the reference is not yet as precise as ``precision`` asks (figure: half the interval's width over the value).
     ``depth_rounds`` passes over ``depths`` (none: no part "depth") for each variant that does not speculate.
+    ``energy_windows`` of each kind for each variant, where energy is counted (0: no part "energy").
     """
 
     prompt_tokens: tuple[int, ...]
@@ -61,6 +66,9 @@ class SpeedPlan:
     seed: int
     depths: tuple[int, ...] = ()
     depth_rounds: int = 0
+    most_rounds: int = 0
+    precision: Mapping[str, float] = field(default_factory=lambda: dict(PRECISION))
+    energy_windows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +119,10 @@ PRESETS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
             "depths": (256,), "texts": 1, "probes": 6, "continuation_tokens": 16, "continuation_from": 128,
         },
         "code_syntax": {"limit": 4, "max_tokens": 32},
-        "speed": {"prompt_tokens": (16, 48, 96), "output_tokens": 20, "rounds": 3, "depths": (), "depth_rounds": 3},
+        "speed": {
+            "prompt_tokens": (16, 48, 96), "output_tokens": 20, "rounds": 3, "most_rounds": 3,
+            "depths": (), "depth_rounds": 3, "energy_windows": 2,
+        },
         "fidelity": {"tokens": 128, "floor_tokens": 32, "greedy_prompts": 2, "greedy_tokens": 16},
     },
     "quick": {
@@ -122,7 +133,8 @@ PRESETS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         },
         "code_syntax": {"limit": 16, "max_tokens": 56},
         "speed": {
-            "prompt_tokens": (32, 96, 256), "output_tokens": 33, "rounds": 15, "depths": (512, 1024), "depth_rounds": 3,
+            "prompt_tokens": (32, 96, 256), "output_tokens": 33, "rounds": 15, "most_rounds": 30,
+            "depths": (512, 1024), "depth_rounds": 3, "energy_windows": 3,
         },
         "fidelity": {"tokens": 1024, "floor_tokens": 64, "greedy_prompts": 4, "greedy_tokens": 32},
     },
@@ -134,8 +146,8 @@ PRESETS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         },
         "code_syntax": {"limit": 32, "max_tokens": 192},
         "speed": {
-            "prompt_tokens": (128, 512, 2048), "output_tokens": 128, "rounds": 30, "depths": (512, 1024, 2048, 3584),
-            "depth_rounds": 6,
+            "prompt_tokens": (128, 512, 2048), "output_tokens": 128, "rounds": 30, "most_rounds": 60,
+            "depths": (512, 1024, 2048, 3584), "depth_rounds": 6, "energy_windows": 5,
         },
         "fidelity": {"tokens": 2560, "floor_tokens": 256, "greedy_prompts": 16, "greedy_tokens": 128},
     },
@@ -147,8 +159,8 @@ PRESETS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         },
         "code_syntax": {"limit": None, "max_tokens": 256},
         "speed": {
-            "prompt_tokens": (128, 512, 2048), "output_tokens": 256, "rounds": 60,
-            "depths": (512, 1024, 2048, 3584, 8192), "depth_rounds": 10,
+            "prompt_tokens": (128, 512, 2048), "output_tokens": 256, "rounds": 60, "most_rounds": 120,
+            "depths": (512, 1024, 2048, 3584, 8192), "depth_rounds": 10, "energy_windows": 8,
         },
         "fidelity": {"tokens": 4096, "floor_tokens": 512, "greedy_prompts": 16, "greedy_tokens": 256},
     },
@@ -193,11 +205,31 @@ def _settings(config: Config, preset: str, name: str) -> Any:
     values = {key: None if value == "all" else value for key, value in values.items()}
     if name == "mmlu":
         values = {"shots": 5 if values["form"] == "letters" else 0, "data": None, **values}
+    if name == "speed":
+        values["precision"] = {**PRECISION, **(values.get("precision") or {})}
+        values["most_rounds"] = _most_rounds(config, values, stated)
     if name == "speed" and "depths" not in stated:
         # What a preset asks for in passing is no reason to refuse a small context.
         values["depths"] = tuple(depth for depth in values["depths"] if depth + DEPTH_TOKENS <= _least_ctx(config))
     assert set(values) == {field.name for field in fields(_PLANS[name])}
     return _PLANS[name](**values)
+
+
+def without_energy(plan: SuitePlan) -> SuitePlan:
+    """The same suites without energy windows, for a machine on which energy can't be counted."""
+    return plan if plan.speed is None else replace(plan, speed=replace(plan.speed, energy_windows=0))
+
+
+def _most_rounds(config: Config, values: Mapping[str, Any], stated: Mapping[str, Any]) -> int:
+    """The limit of rounds; where the file states ``rounds`` alone, exactly those are run, whatever the preset."""
+    rounds: int = values["rounds"]
+    if "most_rounds" not in stated:
+        return rounds if "rounds" in stated else values["most_rounds"]
+    most: int = stated["most_rounds"]
+    if most < rounds:
+        fault = f"{most} is below rounds, which is {rounds}; raise it, or lower rounds"
+        raise config.fault([Finding(("suites", "speed", "most_rounds"), fault)])
+    return most
 
 
 def _needs(plan: SuitePlan) -> Iterator[tuple[tuple[str, ...], str, int]]:

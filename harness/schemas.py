@@ -63,6 +63,17 @@ class MetricResult(_Strict):
         return self
 
 
+class Detail(_Strict):
+    """A figure that is no metric of the catalogue. Missing is null, with a reason code."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    n: int = Field(0, ge=0)
+    reasons: tuple[Code, ...] = ()
+    conditions: dict[str, Any] = Field(default_factory=dict)
+
+
 class Failure(_Open):
     """A suite that failed on a variant."""
 
@@ -122,6 +133,40 @@ class Decision(_Open):
     margin: float | None = None
 
 
+class Felt(_Open):
+    """What a reader feels of one variant, beside the figures among its metrics."""
+
+    bands: tuple[Literal["sluggish", "passable", "fluent", "brisk", "instant"], ...] = Field(
+        description="the bands that the interval of decode_tps touches, slowest first"
+    )
+    band: str | None = Field(description="the same in words")
+    figures: dict[str, Detail] = Field(description="tokens_in_budget, agent<n>_p95_s, <reader>_wait_s, ...")
+    by_prompt: tuple[dict[str, Any], ...] = Field((), description="a short completion, by prompt length")
+
+
+class Feel(_Open):
+    """What a reader feels: the settings it was judged by, and the timed variants by name."""
+
+    completion_tokens: int
+    budget_s: float
+    calls: tuple[int, ...]
+    readers_tps: dict[str, float]
+    variants: dict[str, Felt]
+
+
+class Quiet(_Open):
+    """How quiet the machine was. Null is what was not recorded."""
+
+    quiet: bool | None
+    sentence: str
+    trials: dict[str, Any]
+    load: dict[str, dict[str, float] | None] = Field(description="shares: median and worst over trials")
+    clock: dict[str, float | None]
+    sentinel: dict[str, Any] | None
+    warm_up: dict[str, dict[str, Any] | None]
+    precision: dict[str, Any] = Field(description="half widths: ln(high / low) / 2, by variant")
+
+
 class Claim(_Open):
     """A published claim beside what this run measured."""
 
@@ -154,6 +199,8 @@ class Results(_Open):
     fronts: tuple[Front, ...]
     decision: Decision | None = None
     claims: tuple[Claim, ...] = ()
+    feel: Feel | None = None
+    quiet: Quiet | None = None
 
 
 def check_results(results: dict[str, Any]) -> Results:

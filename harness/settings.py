@@ -1,10 +1,10 @@
-"""The parts of a configuration: engine settings, speculation, suites. Knows no file and no variant names."""
+"""The parts of a configuration: engine settings, speculation, the matrix. Knows no file and no variant names."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict
 
 # Weight types that llama.cpp's quantiser can write, with their bits per weight (llama.cpp's own table,
 # tools/quantize/README.md); used for estimates only.
@@ -42,7 +42,6 @@ KV_BITS: dict[str, float] = {
     "iq4_nl": 4.5,
 }
 UNQUANTISED = ("f32", "f16", "bf16")
-SUITES = ("mmlu", "long_context", "code_syntax", "speed", "fidelity")
 
 
 def needs_flash(kv: str) -> bool:
@@ -67,20 +66,8 @@ def _distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
     return values
 
 
-def _some(values: tuple[int, ...]) -> tuple[int, ...]:
-    if not values:
-        raise ValueError("an empty list; expected at least one number")
-    return values
-
-
-def _ascending(values: tuple[int, ...]) -> tuple[int, ...]:
-    if list(values) != sorted(set(values)):
-        raise ValueError("expected ascending numbers, each once")
-    return values
-
-
 # YAML lists arrive as Python lists; the values inside stay strict.
-_Lax = Strict(False)
+Lax = Strict(False)
 
 Weights = Annotated[
     Literal[
@@ -100,12 +87,6 @@ Batch = Annotated[int, Field(ge=1, le=65_536)]
 Ctx = Annotated[int, Field(ge=64, le=16_777_216)]
 Count = Annotated[int, Field(ge=1, le=10_000_000)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=80)]
-Lengths = Annotated[
-    tuple[Count, ...], _Lax, AfterValidator(_some), AfterValidator(_ascending), Field(json_schema_extra={"minItems": 1})
-]
-
-
-Depths = Annotated[tuple[Annotated[int, Field(ge=16, le=10_000_000)], ...], _Lax, AfterValidator(_ascending)]
 
 
 class Model(BaseModel):
@@ -159,8 +140,8 @@ Speculation = Annotated[PromptLookup | DraftModel, Field(discriminator="kind")]
 
 
 _T = TypeVar("_T")
-Axis = Annotated[tuple[_T, ...], _Lax, AfterValidator(_distinct), Field(json_schema_extra={"minItems": 1})]
-OneOrMore = Annotated[tuple[_T, ...], BeforeValidator(_as_list), _Lax, AfterValidator(_distinct)]
+Axis = Annotated[tuple[_T, ...], Lax, AfterValidator(_distinct), Field(json_schema_extra={"minItems": 1})]
+OneOrMore = Annotated[tuple[_T, ...], BeforeValidator(_as_list), Lax, AfterValidator(_distinct)]
 
 
 class Exclude(Model):
@@ -191,7 +172,7 @@ class Matrix(Model):
     flash_attention: Axis[OnOffAuto] | None = None
     gpu_layers: Axis[GpuLayers] | None = None
     backend: Axis[BackendName] | None = None
-    exclude: Annotated[tuple[Exclude, ...], _Lax] = ()
+    exclude: Annotated[tuple[Exclude, ...], Lax] = ()
 
 
 AXES = tuple(name for name in Matrix.model_fields if name != "exclude")
@@ -211,75 +192,3 @@ class SingleVariant(Model):
     flash_attention: OnOffAuto | None = None
     gpu_layers: GpuLayers | None = None
     backend: BackendName | None = None
-
-
-class MmluSuite(Model):
-    """MMLU by lm-eval. Sizes left out come from the preset."""
-
-    form: Literal["continuation", "letters"] = "continuation"
-    per_subject: Literal["all"] | Count | None = None
-    shots: Annotated[int, Field(ge=0, le=5)] | None = Field(None, description="default: 0 continuation, 5 letters")
-    data: str | None = Field(None, min_length=1, description="folder in the layout of the hub's cais/mmlu")
-    seed: int = 0
-
-
-class LongContextSuite(Model):
-    """Planted facts probed at several depths, and a long free continuation."""
-
-    depths: Lengths | None = None
-    texts: Count | None = None
-    probes: Count | None = Field(None, description="probes at each depth of each text")
-    continuation_tokens: Count | None = None
-    continuation_from: Count | None = Field(None, description="tokens of text before the free continuation")
-    seed: int = 0
-
-
-class CodeSyntaxSuite(Model):
-    """Does completed code parse?"""
-
-    limit: Literal["all"] | Count | None = None
-    max_tokens: Count | None = None
-    seed: int = 0
-
-
-class SpeedSuite(Model):
-    """Timed generations, variants interleaved in palindromic rounds."""
-
-    prompt_tokens: Lengths | None = None
-    output_tokens: Annotated[int, Field(ge=2, le=1_000_000)] | None = None
-    rounds: Annotated[int, Field(ge=1, le=10_000)] | None = Field(
-        None, description="a round is 2 trials a variant, at one prompt length"
-    )
-    depths: Depths | None = Field(None, description="context lengths at which TTFT and decode speed are told; [] none")
-    depth_rounds: Annotated[int, Field(ge=1, le=10_000)] | None = Field(
-        None, description="passes over the depths for each variant that does not speculate"
-    )
-    seed: int = 0
-
-
-class FidelitySuite(Model):
-    """Distance to the reference: KL divergence, top-1 agreement, greedy agreement."""
-
-    tokens: Count | None = None
-    floor_tokens: Count | None = Field(None, description="positions of the noise floor, read one token at a time")
-    greedy_prompts: Count | None = None
-    greedy_tokens: Count | None = None
-    seed: int = 0
-
-
-class Suites(Model):
-    """The suites to run. A suite that is left out does not run; without ``suites`` at all, every suite runs."""
-
-    model_config = ConfigDict(json_schema_extra={"minProperties": 1})
-
-    mmlu: MmluSuite | None = None
-    long_context: LongContextSuite | None = None
-    code_syntax: CodeSyntaxSuite | None = None
-    speed: SpeedSuite | None = None
-    fidelity: FidelitySuite | None = None
-
-    @model_validator(mode="after")
-    def _at_least_one(self) -> Suites:
-        if not self.model_fields_set:
-            raise ValueError("no suite; expected at least one; write for example speed: {}, or remove the key")
-        return self

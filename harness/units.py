@@ -156,6 +156,15 @@ def quantity(value: float | None, unit: str, low: float | None = None, high: flo
     return f"{how.prefix}{number}{gap}{interval}{how.suffix}"
 
 
+def half_width(width: float) -> str:
+    """Half an interval's logarithmic width, ``ln(high / low) / 2``: a percentage, or a factor where that would mislead.
+
+    >>> half_width(0.0213), half_width(4.8)
+    ('±2.1%', 'a factor of 122')
+    """
+    return f"±{significant(100 * width, 2)}%" if width <= 0.5 else f"a factor of {significant(math.exp(width))}"
+
+
 def parse_quantity(text: str, unit: str, where: str) -> float:
     """A limit as typed, in the catalogue's unit.
 

@@ -16,8 +16,8 @@ MODULES = sorted(path for path in ROOT.rglob("*.py") if "_suites" not in path.pa
 # From the bottom up; a module imports from its own layer or from one below.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "record", "units", "yaml_tree", "run.clock"),
-    ("stats", "metrics", "settings", "backends.base"),
-    (*("config", "load", "presets", "plan", "costs", "schemas", "decide"),),
+    ("stats", "metrics", "settings", "suite_settings", "energy_settings", "backends.base"),
+    (*("config", "load", "presets", "plan", "costs", "schemas", "decide", "hardware", "paper"),),
     ("backends", "meters", "fetch", "models", "store", "suites", "sandbox"),
     ("report", "results"),
     ("run", "doctor"),
@@ -27,7 +27,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 STRANGERS = (("backends", "meters"), ("meters", "backends"), ("suites", "backends"), ("suites", "meters"))
 
 PURE = (
-    *("errors", "record", "units", "metrics", "stats", "settings", "config", "presets", "plan", "costs"),
+    *("errors", "record", "units", "metrics", "stats", "settings"),
+    *("suite_settings", "energy_settings"),
+    *("config", "presets", "plan", "costs", "paper"),
     *("decide", "results", "report"),
     *(
         "suites.long_context",

@@ -471,6 +471,41 @@ def test_models_path_is_the_cache_or_a_file(cache, tmp_path):
     assert len(missing.stderr.splitlines()) == 1
 
 
+def test_doctor_aa_says_in_words_or_json_what_came_out(monkeypatch, tmp_path):
+    from harness.run import aa
+
+    asked = []
+
+    def repeated(config, runs, say):
+        asked.append((config, runs))
+        say("run 1/1: tied")
+        return []
+
+    monkeypatch.setattr(aa, "repeated", repeated)
+    monkeypatch.setattr(aa, "summary", lambda found: {"tied": {"value": 1.0}})
+    monkeypatch.setattr(aa, "sentence", lambda said: "tied in 1 of 1 runs")
+    done = run("doctor", "--aa")
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "tied in 1 of 1 runs\n", "run 1/1: tied\n")
+    file = tmp_path / "v.yaml"
+    shown = run("doctor", "--aa", "--runs", "3", "--config", str(file), "--json").stdout
+    assert json.loads(shown) == {"tied": {"value": 1.0}}
+    assert asked == [(None, 10), (file, 3)]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--runs", "3"], "--runs: goes with --aa only"),
+        (["--config", "v.yaml"], "--config: goes with --aa only"),
+        (["--aa", "--runs", "0"], "--runs 0: expected 1 to 1000"),
+        (["--aa", "--config", "none.yaml"], "none.yaml: no such file"),
+    ],
+)
+def test_doctor_refuses_what_does_not_go_together(words, said):
+    done = run("doctor", *words)
+    assert done.exit_code == 2 and done.stderr.startswith(said) and done.stderr.count("\n") == 1
+
+
 def test_doctor_shows_every_check_with_its_remedy(monkeypatch):
     from harness import doctor
 

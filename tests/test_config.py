@@ -12,7 +12,8 @@ from pydantic import ValidationError
 
 from harness.config import MAX_VARIANTS, Config, Source, expand, select
 from harness.errors import ConfigError, InputError
-from harness.settings import KV_BITS, SUITES, WEIGHT_BITS, PromptLookup, VariantSettings
+from harness.settings import KV_BITS, WEIGHT_BITS, PromptLookup, VariantSettings
+from harness.suite_settings import SUITES
 
 SPECULATE = {"lookup": {"kind": "prompt_lookup"}, "draft": {"kind": "draft_model", "weights": "q4_0"}}
 
@@ -142,6 +143,18 @@ def test_single_variants_alone_are_enough():
             "speculate.d: both weights and model; expected one",
         ),
         ({"matrix": {"weights": ["f16"]}, "speculate": {"none": {"kind": "prompt_lookup"}}}, "'none' is reserved"),
+        (
+            {"matrix": {"weights": ["f16"]}, "energy": {"meter": "command"}},
+            "energy.meter: command, but no command is given; add command: [program, argument, ...]",
+        ),
+        (
+            {"matrix": {"weights": ["f16"]}, "energy": {"command": ["./meter"]}},
+            "energy.command: without effect, as meter is auto; set meter: command",
+        ),
+        (
+            {"matrix": {"weights": ["f16"]}, "energy": {"meter": "rapl", "scope": "wall"}},
+            "energy.scope: without effect, as meter is rapl; set meter: command",
+        ),
     ],
 )
 def test_faults_between_settings(parts, expected):

@@ -15,22 +15,51 @@ import pytest
 from harness import doctor
 from harness.meters.bandwidth import MIB, Bandwidth
 from harness.meters.contention import Snapshot, contention
+from harness.meters.rapl import RaplMeter
 
 
-def energy_of(rapl: tuple[tuple[str, ...], str], nvml: tuple[tuple[str, ...], str], gpus: int = 0) -> doctor.Check:
-    fake_rapl: Any = SimpleNamespace(domains=rapl[0], why=rapl[1])
-    fake_nvml: Any = SimpleNamespace(domains=nvml[0], why=nvml[1], gpus=[None] * gpus)
-    return doctor.energy(fake_rapl, fake_nvml)
+def powercap(root: Path, **counters: int) -> Path:
+    for number, (name, value) in enumerate(counters.items()):
+        folder = root / f"intel-rapl:{number}"
+        folder.mkdir(parents=True)
+        (folder / "name").write_text(name.replace("_", "-"))
+        (folder / "energy_uj").write_text(str(value))
+    return root
 
 
-def test_energy_verdicts() -> None:
-    none = energy_of(((), "powercap is missing"), ((), "NVML does not start"))
-    assert none.status == "missing" and "never ranked" in none.why and "powercap is missing" in none.why
-    refused = "only root may read it; to allow everyone until the next boot: sudo chmod X"
-    root_only = energy_of(((), refused), ((), "no"))
-    assert root_only.remedy == "sudo chmod X"
-    assert energy_of((("package-0",), ""), ((), "NVML does not start")).status == "ok"
-    assert energy_of((("package-0",), ""), ((), "no energy counter"), gpus=1).status == "limited"
+def gpu_meter(**domains: str) -> Any:
+    why = "" if domains else "NVML does not start"
+    return SimpleNamespace(domains=domains, why=why, method="nvml", resolution_s=0.1, gpus=())
+
+
+def test_energy_says_what_is_read_how_in_which_steps_and_what_it_covers(tmp_path: Path) -> None:
+    rapl = RaplMeter(powercap(tmp_path, package_0=5, package_1=6))
+    check = doctor.energy(rapl, gpu_meter(gpu="H100, the whole board"))
+    assert (check.status, check.why, check.remedy) == ("ok", "", "")
+    assert check.found == (
+        "package-0 (rapl, steps of 0.001 s, processor package-0), "
+        "package-1 (rapl, steps of 0.001 s, processor package-1), gpu (nvml, steps of 0.1 s, H100, the whole board)"
+    )
+
+
+def test_energy_without_a_counter_names_a_meter_of_ones_own(tmp_path: Path) -> None:
+    check = doctor.energy(RaplMeter(tmp_path / "none"), gpu_meter())
+    assert check.status == "missing" and "is missing" in check.why and "NVML does not start" in check.why
+    assert "never ranked" in check.why and "energy: {meter: command" in check.remedy and "t_s,watts" in check.remedy
+
+
+def test_energy_names_the_one_command_that_makes_rapl_readable(tmp_path: Path) -> None:
+    def refuse(path: Path) -> str:
+        if path.name == "energy_uj":
+            raise PermissionError(13, "Permission denied")
+        return path.read_text()
+
+    rapl = RaplMeter(powercap(tmp_path, package_0=5), read_text=refuse)
+    command = "sudo chmod -R a+r /sys/class/powercap/intel-rapl*/"
+    alone = doctor.energy(rapl, gpu_meter())
+    assert alone.status == "missing" and alone.remedy.startswith(f"{command}; or a meter of your own")
+    beside = doctor.energy(rapl, gpu_meter(gpu="H100, the whole board"))
+    assert (beside.status, beside.remedy) == ("limited", command)
 
 
 def test_contention_verdicts() -> None:

@@ -199,3 +199,24 @@ def test_export_gives_every_row(run: Path, folder: Path, form: str) -> None:
         form
     ](out)
     assert len(frame[frame["part"] == "trials"]) == 3 * 6
+
+
+def test_identical_variants_show_no_difference_that_matters(tmp_path: Path) -> None:
+    """One short A/A run. A bias between twins must show; noise, which only widens the interval, must not."""
+    (tmp_path / "one.yaml").write_text(
+        "version: 1\nmodel: demo\nreference: q4_0\nmatrix: {weights: [q4_0]}\n"
+        "settings: {threads: 1, ctx: 512}\nsuites: {speed: {}}\n",
+        encoding="utf-8",
+    )
+    done = harness("doctor", "--aa", "--runs", "1", "--config", "one.yaml", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    (found,) = said["runs"]
+    # Of a round and its repeat one counts: two trials of each of two variants in ten rounds, whatever happened.
+    assert said["trials"] == found["trials"] == 40 and found["ratio"]["n"] == 10
+    assert said["tied"]["n"] == 1 and said["tied"]["value"] == float(found["tied"])
+    assert set(found["ratio"]["reasons"]) <= {"contended", "throttled"}
+    for ratio in (found["ratio"], found["ttft_ratio"]):
+        assert ratio["low"] < ratio["value"] < ratio["high"]
+        assert ratio["low"] < 1.2 and ratio["high"] > 1 / 1.2
+    assert said["smallest_difference"] == found["half_width"] > 0

@@ -259,3 +259,34 @@ def test_a_cache_folder_that_no_system_takes_is_named(monkeypatch, tmp_path, giv
 def test_a_model_in_the_home_of_nobody_is_no_file():
     with pytest.raises(InputError, match=r"no file '~no-such-user/a\.gguf'"):
         models.find("~no-such-user/a.gguf")
+
+
+def test_what_is_at_hand_is_found_without_making_or_reading_anything(tmp_path, quantiser, monkeypatch):
+    source = small_gguf(tmp_path / "m.gguf")
+    assert models.at_hand(str(source), "f16") == (source, source)
+    assert models.at_hand(str(source), "q8_0") == (source, None)  # its digest is not known yet
+    made = models.resolve(str(source), "q8_0").path
+    quantiser.clear()
+    monkeypatch.setattr(hashlib, "file_digest", None)
+    assert models.at_hand(str(source), "q8_0") == (source, made)
+    assert models.at_hand(str(source), "q4_0") == (source, None)
+    assert models.at_hand("demo", "f16") == models.at_hand("hf:owner/repo", "f16") == (None, None)
+    assert not quantiser
+
+
+def test_copies_of_a_quantised_source_are_found_by_way_of_its_f16(tmp_path, quantiser):
+    source = small_gguf(tmp_path / "m.gguf", file_type=7)  # Q8_0
+    made = models.resolve(str(source), "q4_0").path
+    assert models.at_hand(str(source), "q4_0") == (source, made)
+    found, f16 = models.at_hand(str(source), "f16")
+    assert found == source and f16 is not None and "-f16-" in f16.name
+    assert models.at_hand(str(source), "q8_0") == (source, source)
+
+
+def test_another_sources_copies_are_never_taken(tmp_path, quantiser):
+    (tmp_path / "other").mkdir()
+    models.resolve(str(small_gguf(tmp_path / "m.gguf")), "q8_0")
+    other = small_gguf(tmp_path / "other" / "m.gguf")
+    other.write_bytes(other.read_bytes() + b"more")
+    models.file_digest(other)
+    assert models.at_hand(str(other), "q8_0") == (other, None)

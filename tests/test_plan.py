@@ -29,8 +29,8 @@ from harness.costs import (
 )
 from harness.errors import ConfigError, InputError
 from harness.plan import Cell, canonical_json, cell_id, cells, model_note, scoring_identity, spec_identity, warnings
-from harness.presets import PRESETS, FidelityPlan, MmluPlan, SpeedPlan, SuitePlan, resolve
-from harness.settings import SUITES
+from harness.presets import PRESETS, FidelityPlan, MmluPlan, SpeedPlan, SuitePlan, resolve, without_energy
+from harness.suite_settings import SUITES
 
 DRAFT = Speculate("draft_model", tokens=4, draft_path="/models/draft.gguf", draft_digest="d1")
 SPEC = EngineSpec(backend="llama_cpp", model_path="/models/m.gguf", model_digest="aa", weights="q4_0", speculate=DRAFT)
@@ -170,6 +170,7 @@ def test_cells_start_with_the_reference_and_share_scoring():
         ("long_context", "continuation"): None,
         ("code_syntax", "programs"): None,
         ("speed", "trials"): None,
+        ("speed", "energy"): None,
         ("fidelity", "kl"): "q8_0",
         ("fidelity", "floor"): "q8_0",
         ("fidelity", "greedy"): None,
@@ -227,10 +228,46 @@ def test_sizes_come_from_the_preset_and_stated_ones_win():
     plan = resolve(chosen, "quick")
     assert plan.mmlu == MmluPlan("letters", per_subject=4, shots=5, data=None, seed=0)
     assert plan.speed == SpeedPlan(
-        prompt_tokens=(32, 96, 256), output_tokens=33, rounds=3, seed=0, depths=(512, 1024), depth_rounds=3
+        prompt_tokens=(32, 96, 256),
+        output_tokens=33,
+        rounds=3,
+        seed=0,
+        depths=(512, 1024),
+        depth_rounds=3,
+        most_rounds=3,
+        energy_windows=3,
     )
     assert [name for name, _ in plan.items()] == ["mmlu", "speed"]
     assert resolve(chosen, "smoke").mmlu == MmluPlan("letters", 1, 5, None, 0)
+
+
+@pytest.mark.parametrize(
+    ("stated", "rounds", "most"),
+    [
+        ({}, 15, 30),
+        ({"rounds": 4}, 4, 4),
+        ({"most_rounds": 40}, 15, 40),
+        ({"rounds": 4, "most_rounds": 9}, 4, 9),
+    ],
+)
+def test_rounds_stated_alone_are_exactly_those(stated: dict[str, int], rounds: int, most: int):
+    plan = resolve(config(suites={"speed": stated}), "quick").speed
+    assert plan is not None and (plan.rounds, plan.most_rounds) == (rounds, most)
+
+
+def test_a_limit_below_the_rounds_is_a_fault():
+    with pytest.raises(ConfigError, match="most_rounds: 3 is below rounds, which is 15"):
+        resolve(config(suites={"speed": {"most_rounds": 3}}), "quick")
+
+
+def test_precision_is_a_share_or_a_percentage():
+    plan = resolve(config(suites={"speed": {"precision": {"decode_tps": "2%", "ttft_s": 0.05}}}), "quick").speed
+    assert plan is not None and plan.precision == {"decode_tps": 0.02, "ttft_s": 0.05}
+    default = resolve(config(suites={"speed": {}}), "quick").speed
+    assert default is not None and default.precision == {"decode_tps": 0.03}
+    for wrong in ({"decode_tps": "0%"}, {"decode_tps": "2 percent"}, {"decode_tps": 2}, {"e2e_s": 0.1}):
+        with pytest.raises(ValueError, match="precision"):
+            config(suites={"speed": {"precision": wrong}})
 
 
 def test_all_means_no_limit_and_the_continuation_form_takes_no_examples():
@@ -320,8 +357,10 @@ def test_estimates_follow_from_bytes_and_tokens():
     machine = Machine(bandwidth_bytes_per_s=1e9, operations_per_s=2e9, operations_decode_per_s=4e9)
     size = replace(DEMO, n_params=1e9, kv_bytes_per_token=1000.0)
     suites = SuitePlan("quick", speed=SpeedPlan((100,), 10, 1, 0))
-    # 2 trials: 200 prompt tokens of 1 s, 20 steps of 2 s reading and 0.5 s computing, 1.5 s to start.
-    assert cell_s(Cell("f16", "speed", "trials", None), f16, suites, size, machine) == pytest.approx(251.5)
+    # 2 trials: 200 prompt tokens of 1 s, 20 steps of 2 s reading and 0.5 s computing; a quarter more for sentinels and
+    # repeats, 8 warm-ups of 12 tokens, 1.5 s to start.
+    expected = 1.25 * (200 + 20 * 2.5) + 8 * 12 * 2.5 + 1.5
+    assert cell_s(Cell("f16", "speed", "trials", None), f16, suites, size, machine) == pytest.approx(expected)
     assert cell_s(Cell("f16", "speed", "trials", None, "other"), f16, suites, size, machine) == 0.0
     # 2 GB of weights, 4096 x 1000 bytes of cache, 9 heads and a mask for 512 tokens at once, 100 MB of process.
     assert variant_cost(f16, size).memory_bytes == pytest.approx(2e9 + 4_096_000 + 4 * 512 * 10 * 4096 + 100e6)
@@ -383,3 +422,16 @@ def test_the_size_of_a_file_is_read_from_its_name():
 def test_more_cores_are_assumed_faster_up_to_a_bandwidth():
     assert default_machine(2, None, None).bandwidth_bytes_per_s == 30e9
     assert default_machine(64, None, None).bandwidth_bytes_per_s == 60e9
+
+
+def test_energy_windows_are_planned_where_energy_is_counted_and_cost_their_time():
+    speed = SpeedPlan((100,), 10, 1, 0, energy_windows=3)
+    variants = expand(config(suites={"speed": {}}))
+    counted = SuitePlan("quick", speed=speed)
+    found = [cell for cell in cells(variants, counted) if cell.part == "energy"]
+    assert [cell.variant for cell in found] == [variant.name for variant in variants]
+    assert not [cell for cell in cells(variants, without_energy(counted)) if cell.part == "energy"]
+    assert without_energy(SuitePlan("quick")) == SuitePlan("quick")
+    machine = Machine(1e9, 1e9, 1e9)
+    # Three kinds of three windows of 5 s, and the start.
+    assert cell_s(found[0], variants[0], counted, DEMO, machine) == pytest.approx(1.5 + 45)

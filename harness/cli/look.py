@@ -87,15 +87,37 @@ def _write(frame: Any, format: str, target: Path) -> None:
 
 @app.command()
 @guarded
-def doctor(json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False) -> None:
+def doctor(
+    aa: Annotated[
+        bool, typer.Option("--aa", help="Measure two identical variants instead: do they come out tied?")
+    ] = False,
+    runs: Annotated[int | None, typer.Option(metavar="N", help="With --aa: so many times. Default: 10.")] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            parser=places.given_path,
+            help="With --aa: twice the reference of this configuration. Default: demo at q4_0.",
+        ),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
+) -> None:
     """Say what can be measured here, and what cannot.
 
     Gives reasons and remedies; takes a few seconds and changes nothing.
+    With --aa it takes about two minutes, and says what differences this machine can show.
 
     \b
-    Example:
-      harness doctor
+    Example: can this machine tell a variant that is 3% faster?
+      harness doctor --aa
     """
+    if aa:
+        _aa(runs, config, json)
+        return
+    if runs is not None or config is not None:
+        raise InputError(
+            f"{'--runs' if runs is not None else '--config'}: goes with --aa only; add --aa, or leave it out"
+        )
     from harness.doctor import as_dicts, diagnose
 
     checks = as_dicts(diagnose())
@@ -115,6 +137,18 @@ def doctor(json: Annotated[bool, typer.Option("--json", help="Print JSON on stdo
         status = f"[{colours[check['status']]}]{check['status']}[/]"
         table.add_row(check["name"], status, _escape("\n".join(line for line in says if line)))
     Console(highlight=False).print(table)
+
+
+def _aa(runs: int | None, config: Path | None, json: bool) -> None:
+    if runs is not None and not 1 <= runs <= 1000:
+        raise InputError(f"--runs {runs}: expected 1 to 1000")
+    from harness.run import aa
+
+    def say(line: str) -> None:
+        typer.echo(line, err=True)
+
+    said = aa.summary(aa.repeated(config, aa.RUNS if runs is None else runs, say))
+    typer.echo(jsonlib.dumps(said, allow_nan=False) if json else aa.sentence(said))
 
 
 def _escape(text: str) -> str:

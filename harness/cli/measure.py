@@ -33,6 +33,13 @@ DataOption = Annotated[
         help="Folder of data sets, mmlu/cais_mmlu in it. Default: $HARNESS_DATA.",
     ),
 ]
+HardwareOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAMES",
+        help="Ceilings on this hardware, on paper: h100-sxm,4xrtx4090,m3-max; may be given again. list: all names.",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 
 
@@ -102,15 +109,36 @@ def plan(
     variant: VariantOption = None,
     suite: SuiteOption = None,
     json: JsonOption = False,
+    hardware: HardwareOption = None,
+    model_params: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N", help="With --hardware: a model of so many parameters, 70e9 or 70B; no CONFIG is read."
+        ),
+    ] = None,
+    weights: Annotated[
+        str | None, typer.Option(metavar="TYPES", help="With --model-params: its precisions. Default: f16.")
+    ] = None,
+    ctx: Annotated[
+        int | None, typer.Option(metavar="TOKENS", min=1, help="With --model-params: tokens of context. Default: 4096.")
+    ] = None,
 ) -> None:
     """Show what a sweep would run and cost; run nothing.
 
-    Time, memory and disk are estimates.
+    Time, memory and disk are estimates. With --hardware: instead, how fast memory bandwidth lets each variant decode
+    at most on machines that are not here, and whether it fits.
 
     \b
     Example: what would the standard preset cost?
       harness plan --preset standard
+    Example: how fast could these variants be elsewhere?
+      harness plan --hardware h100-sxm,rtx4090,m3-max
+      harness plan --hardware 2xh100-sxm --model-params 70e9 --weights f16,q4_k_m
     """
+    _together(hardware, model_params, weights, ctx)
+    if hardware:
+        _on_paper(config, tuple(variant or ()), hardware, model_params, weights, ctx, json)
+        return
     from harness.cli.planned import planned, render
 
     answer = planned(config, preset, tuple(variant or ()), tuple(suite or ()))
@@ -118,6 +146,41 @@ def plan(
         typer.echo(jsonlib.dumps(answer, allow_nan=False))
     else:
         render(answer)
+
+
+def _together(hardware: list[str] | None, model_params: str | None, weights: str | None, ctx: int | None) -> None:
+    """Raise InputError for options that do nothing without another."""
+    if model_params is not None and not hardware:
+        raise InputError("--model-params without --hardware; add for example --hardware h100-sxm")
+    for name, value in (("--weights", weights), ("--ctx", ctx)):
+        if value is not None and model_params is None:
+            raise InputError(
+                f"{name} without --model-params; a configuration says its own; add --model-params, or drop it"
+            )
+
+
+def _on_paper(
+    config: Path,
+    variants: tuple[str, ...],
+    hardware: list[str],
+    model_params: str | None,
+    weights: str | None,
+    ctx: int | None,
+    json: bool,
+) -> None:
+    from harness.cli import paper
+
+    show = paper.render
+    if [text.strip().lower() for text in hardware] == ["list"]:
+        answer, show = paper.listing(), paper.render_listing
+    elif model_params is not None:
+        answer = paper.of_params(model_params, weights or "f16", ctx or paper.CTX, hardware)
+    else:
+        answer = paper.of_config(config, variants, hardware)
+    if json:
+        typer.echo(jsonlib.dumps(answer, allow_nan=False))
+    else:
+        show(answer)
 
 
 @app.command()

@@ -20,10 +20,11 @@ from harness.costs import (
     variant_cost,
 )
 from harness.load import load
+from harness.meters import open_panel
 from harness.meters.cpus import effective_cpus
 from harness.meters.memory import available_bytes
 from harness.plan import Cell, cells, model_note, warnings
-from harness.presets import SuitePlan, resolve
+from harness.presets import SuitePlan, resolve, without_energy
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,6 +42,9 @@ def planned(
     config = load(config_path)
     variants = select(expand(config), only_variants)
     suites = resolve(config, preset, only_suites)
+    # A command is not started for a plan; the other meters are looked at.
+    if config.energy.meter != "command" and not open_panel(config.energy).counted:
+        suites = without_energy(suites)
     cores = effective_cpus()
     machine = default_machine(cores, available_bytes(), shutil.disk_usage(".").free)
     size = _model_size(config)
@@ -155,19 +159,19 @@ def render(answer: dict[str, Any]) -> None:
         own = [cell for cell in answer["cells"] if cell["variant"] == row["name"]]
         seconds = [_sum([cell["seconds"] for cell in own if cell["suite"] == suite]) for suite in suites]
         name = f"{row['name']} (ref)" if row["reference"] else row["name"]
-        sizes = [_megabytes(row["file_bytes"]), _megabytes(row["memory_bytes"])]
+        sizes = [megabytes(row["file_bytes"]), megabytes(row["memory_bytes"])]
         table.add_row(name, *[_time(s) for s in seconds], _time(_sum(seconds)), *sizes)
     console = Console(highlight=False)
     total = answer["total"]
     console.print(f"{answer['model']}, preset {answer['preset']}: {total['cells']} cells", markup=False)
-    _print_whole(console, table)
-    console.print(f"total: about {_time(total['seconds'])}, disk {_megabytes(total['disk_bytes'])}")
+    print_whole(console, table)
+    console.print(f"total: about {_time(total['seconds'])}, disk {megabytes(total['disk_bytes'])}")
     console.print(f"({answer['note']})", markup=False)
     for warning in answer["warnings"]:
         console.print(f"note: {warning}", markup=False)
 
 
-def _print_whole(console: Console, table: Table) -> None:
+def print_whole(console: Console, table: Table) -> None:
     """Print a table without cutting or breaking its figures: wider than the terminal, if need be."""
     from rich.console import Console
     from rich.measure import Measurement
@@ -197,7 +201,8 @@ def _time(seconds: float | None) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def _megabytes(n_bytes: float | None) -> str:
+def megabytes(n_bytes: float | None) -> str:
+    """Bytes for people, in MB or GB."""
     if n_bytes is None:
         return "?"
     return f"{n_bytes / 1e6:.0f} MB" if n_bytes < 1e9 else f"{n_bytes / 1e9:.1f} GB"

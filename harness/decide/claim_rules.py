@@ -32,12 +32,12 @@ from harness.decide.evidence import (
 )
 from harness.decide.view import Results, Span, Variant, difference, reference, span
 from harness.metrics.catalog import METRICS
+from harness.metrics.feel import BUDGET_S, COMPLETION_TOKENS, band_text, bands
 from harness.units import quantity
 
 INT4 = ("q4", "iq4", "int4", "nf4", "gptq4", "gptq-4", "awq")
 INT8 = ("q8", "int8", "gptq8", "gptq-8")
 SIXTEEN_BIT = ("f16", "bf16", "fp16")
-COMPLETION_S = 0.2
 FLAT = 0.10
 SIZE = re.compile(r"(?<![\d.])(\d+(?:\.\d+)?)\s*([BM])(?![a-z])", re.IGNORECASE)
 
@@ -229,43 +229,33 @@ def ceiling_70b(results: Results, series: Series) -> Evidence:
     return cannot(f"arithmetic: 3.35 TB/s over 140 GB is 23.9 tokens/s; no 70B model was run{here}", rows)
 
 
-def band(tps: float) -> str:
-    """The claimed feel of an output speed.
-
-    >>> band(320), band(120), band(200), band(30)
-    ('instant', 'fluent', 'between fluent and instant', 'sluggish')
-    """
-    if tps > 300:
-        return "instant"
-    if tps > 150:
-        return "between fluent and instant"
-    if tps >= 100:
-        return "fluent"
-    return "between sluggish and fluent" if tps >= 50 else "sluggish"
-
-
 def feel(results: Results, series: Series) -> Evidence:
-    """The band of each decode speed."""
+    """The band of each decode speed; both where its interval lies over a limit."""
     rows = each(results, results["variants"], "decode_tps")
-    bands = [f"{r.variant} {band(r.span.value)}" for r in rows if r.span.value is not None]
-    return cannot(f"feeling is not measured; by these bands: {', '.join(bands) or 'no speed may decide'}", rows)
+    named = [(r.variant, r.span) for r in rows]
+    said = [f"{name} {band_text(bands(s.value, s.low, s.high))}" for name, s in named if s.value is not None]
+    return cannot(f"feeling is not measured; by these bands: {', '.join(said) or 'no speed may decide'}", rows)
 
 
 def completion(results: Results, series: Series) -> Evidence:
-    """End-to-end time of a request against the budget of a code completion."""
+    """Time until a short completion is there against the budget."""
     return combine(
-        each(results, results["variants"], "e2e_s", at_most=COMPLETION_S),
-        "no end-to-end time may decide",
-        "Whether it breaks the flow is not measured",
+        each(results, results["variants"], "completion_s", at_most=BUDGET_S),
+        "no time to a short completion may decide",
+        f"A completion is {COMPLETION_TOKENS} tokens; whether a wait breaks the flow is not measured",
     )
 
 
 def agent(results: Results, series: Series) -> Evidence:
-    """What a chain of calls would take."""
-    rows = each(results, [v for v in (reference(results),) if v is not None], "e2e_s")
-    value = rows[0].span.value if rows else None
-    waits = f"; {quantity(5 * value, 's')} to {quantity(10 * value, 's')} here for {rows[0].variant}" if value else ""
-    return cannot(f"arithmetic, not measured as a chain{waits}", rows)
+    """What chains of calls take: sums of requests that followed each other."""
+    rows = each(results, results["variants"], "agent10_s")
+    five = {r.variant: r.span for r in each(results, results["variants"], "agent5_s")}
+    waits = [
+        f"{r.variant} {quantity(five[r.variant].value, 's')} to {quantity(r.span.value, 's')}"
+        for r in rows
+        if r.span.value is not None
+    ]
+    return cannot(f"arithmetic; requests in a row, 5 and 10 of them: {', '.join(waits) or 'none may decide'}", rows)
 
 
 def tokenizers(results: Results, series: Series) -> Evidence:

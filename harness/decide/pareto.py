@@ -86,7 +86,9 @@ def joint_draws(
 
     Drawing jointly keeps what variants share (a slow block, a hard question) from counting as a difference
     between them. Of n blocks (or clusters) n - 1 are drawn, which makes the variance of the mean unbiased
-    for small n (Rao & Wu, JASA 83, 1988).
+    for small n (Rao & Wu, JASA 83, 1988). The draws are then spread about their mean by t(n-1)/z, the quantiles of
+    Student's t and of the normal distribution: else of two identical variants in ten rounds one would win in 9% of
+    all cases instead of 5%.
 
     Args:
         blocks: ln(rate) by block. Shape (variants, blocks), NaN where missing.
@@ -109,6 +111,8 @@ def joint_draws(
 def _resampled_means(x: Floats, clusters: Sequence[object] | None, draws: int, rng: np.random.Generator) -> Floats:
     import numpy as np
 
+    from harness.stats.interval import t_quantile, z_quantile
+
     labels = list(range(x.shape[1])) if clusters is None else list(clusters)
     code = {label: i for i, label in enumerate(dict.fromkeys(labels))}
     where = np.asarray([code[label] for label in labels], dtype=np.int64)
@@ -121,7 +125,10 @@ def _resampled_means(x: Floats, clusters: Sequence[object] | None, draws: int, r
     # A draw may miss every block a variant has; its plain mean then stands in.
     total, mass = weights @ sums, weights @ counts
     with np.errstate(divide="ignore", invalid="ignore"):
-        result: Floats = np.where(mass > 0, total / mass, sums.sum(axis=0) / counts.sum(axis=0))
+        plain = sums.sum(axis=0) / counts.sum(axis=0)
+        drawn = np.where(mass > 0, total / mass, plain)
+    wider = 1.0 if n < 2 else t_quantile(n - 1) / z_quantile()
+    result: Floats = plain + wider * (drawn - plain)
     return result
 
 

@@ -1,4 +1,4 @@
-"""How fast memory can be read, measured with numpy. Knows nothing of models.
+"""How fast main memory can be read, measured with numpy. Knows nothing of models; a GPU's memory is ``cuda``'s.
 
 What is counted: bytes of one array read once a pass, divided by the pass's time. Decoding reads every weight once a
 token and writes next to nothing, so the probe reads too: the maximum of int32 values, which numpy does with vector
@@ -7,13 +7,15 @@ instructions and without the interpreter lock, sliced over threads.
 It can under-estimate: few threads may not fill all memory channels; other load takes a share; passes are timed around
 a thread hand-over of some 50 microseconds. It can over-estimate where the array fits a cache: it should be at
 least 4x the last level, which ``enough`` tells (virtual machines report the whole host's cache).
+
+There are never fewer than 7 passes: where memory is slow the array is made smaller instead.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -28,10 +30,12 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 MIB = 1 << 20
-MOST_BYTES = 1024 * MIB
+MOST_BYTES = 4096 * MIB
 UNKNOWN_CACHE_BYTES = 32 * MIB
-PASSES = 9
+PASSES, LEAST_PASSES = 9, 7
+# Wanted for all passes, seconds; an array whose passes would take longer is cut down to what fits, the least excepted.
 LIMIT_S = 1.5
+LEAST_BYTES = 64 * MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +48,10 @@ class Bandwidth:
         array_bytes: Size of the array read.
         cache_bytes: Last-level cache as reported, or None.
         enough: Whether the array is at least 4x that cache; None where the cache is unknown.
-        threads: Threads that read.
+        threads: Threads that read; None for a GPU.
+        device: "cpu", or the GPU's name.
         counted: What the bytes are.
+        rates: Every pass, bytes per second.
     """
 
     best: float
@@ -54,8 +60,10 @@ class Bandwidth:
     array_bytes: int
     cache_bytes: int | None
     enough: bool | None
-    threads: int
+    threads: int | None
+    device: str = "cpu"
     counted: str = "bytes read once per pass (maximum of int32)"
+    rates: tuple[float, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON."""
@@ -63,12 +71,12 @@ class Bandwidth:
 
 
 def probe_bytes(cache_bytes: int | None, free_bytes: int | None) -> int:
-    """Size of the array: 4x the last-level cache, within [64 MiB, 1 GiB] and a quarter of the free memory.
+    """Size of the array: 4x the last-level cache, within [64 MiB, 4 GiB] and a quarter of the free memory.
 
     >>> probe_bytes(300 * MIB, 24 * 1024 * MIB) // MIB, probe_bytes(32 * MIB, 1024 * MIB) // MIB
-    (1024, 128)
+    (1200, 128)
     """
-    wanted = max(4 * (cache_bytes or UNKNOWN_CACHE_BYTES), 64 * MIB)
+    wanted = max(4 * (cache_bytes or UNKNOWN_CACHE_BYTES), LEAST_BYTES)
     most = min(MOST_BYTES, MOST_BYTES if free_bytes is None else max(MIB, free_bytes // 4))
     return min(wanted, most)
 
@@ -97,6 +105,14 @@ class Reader:
         """Bytes read by one pass."""
         return int(self._array.nbytes)
 
+    def shrink(self, size: int) -> None:
+        """Read only about the first ``size`` bytes from here on, an equal part by each thread."""
+        import numpy as np
+
+        part = self._array[: max(len(self._slices), size // 4)]
+        self._slices = np.array_split(part, len(self._slices))
+        self._array = part
+
     def once(self) -> float:
         """Read the array once: bytes per second."""
         start = self._clock()
@@ -124,20 +140,22 @@ def bandwidth(
     size: int | None = None,
     make: Callable[[int, int], Reader] = Reader,
 ) -> Bandwidth:
-    """Read bandwidth of main memory: best and median of up to 9 passes, under 3 s in all.
+    """Read bandwidth of main memory: best and median of 9 passes, 7 at least, about 3 s in all.
 
     Args:
-        threads: Threads that read; None for all usable CPUs.
+        threads: Threads that read; None for all usable CPUs. A variant's ceiling is that of its own threads.
         cache_bytes: Last-level cache; None where unknown.
         size: Bytes of the array; None chooses by ``probe_bytes``.
         make: Builds the reader.
     """
     threads = threads or effective_cpus()
     reader = make(size or probe_bytes(cache_bytes, available_bytes()), threads)
-    read_bytes = reader.array_bytes
     try:
-        reader.once()  # the first pass fills address-translation caches
-        rates = reader.passes(PASSES, LIMIT_S, least=3)
+        rate = reader.once()  # the first pass fills address-translation caches
+        if size is None and reader.array_bytes * LEAST_PASSES > rate * LIMIT_S:
+            reader.shrink(max(LEAST_BYTES, int(rate * LIMIT_S / LEAST_PASSES)))
+        read_bytes = reader.array_bytes
+        rates = reader.passes(PASSES, LIMIT_S, least=LEAST_PASSES)
     finally:
         reader.close()
     return Bandwidth(
@@ -148,7 +166,23 @@ def bandwidth(
         cache_bytes=cache_bytes,
         enough=None if cache_bytes is None else read_bytes >= 4 * cache_bytes,
         threads=threads,
+        rates=tuple(rates),
     )
+
+
+def both(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """Two probes of the same array as one, from all their passes: best, median and n.
+
+    A neighbour that was busy during the one must not lower every ceiling.
+
+    >>> merged = both({"best": 5.0, "rates": (5.0, 1.0)}, {"best": 9.0, "rates": (9.0, 2.0)})
+    >>> merged["best"], merged["median"], merged["n"]
+    (9.0, 3.5, 4)
+    """
+    rates = [*first.get("rates", ()), *second.get("rates", ())]
+    if not rates:
+        return dict(first)
+    return {**first, "best": max(rates), "median": statistics.median(rates), "n": len(rates), "rates": rates}
 
 
 class Sentinel:

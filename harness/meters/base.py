@@ -15,16 +15,18 @@ class RawReading:
     """One domain of a counter at one moment.
 
     Attributes:
-        domain: What is counted: "package-0", "dram-0", "gpu:<uuid>", "cpu".
-        method: "rapl" | "nvml" | "estimate:ccf-vcpu".
+        domain: What is counted: "package-0", "dram-0", "gpu:<uuid>", "soc", "meter", "cpu".
+        method: "rapl" | "nvml" | "nvml-power" | "zeus" | "zeus-power" | "command" | "estimate:ccf-vcpu".
         unit: Of ``value`` and ``range``: "uj" | "mj" | "j".
         t_ns: When it was read. Monotonic clock, nanoseconds.
         value: The counter, or None where it could not be read (then ``reason`` and ``why`` are set).
         range: Largest value before the counter starts again at 0; None where unknown or where it never wraps.
         wraps: Times the meter has seen this counter step back since the meter was made.
-        gaps: Times the meter was not read for so long that a wrap may have gone unseen, since the meter was made.
+        gaps: Times the meter was not read, or gave nothing, for so long that energy may have gone unseen.
+        resolution_s: The counter's step, or the time over which the power behind it is averaged; None if unknown.
+        scope: What the domain covers, in words.
         low, high: Bounds of an estimate, in ``unit``, counted like ``value``; None for counters.
-        power_w: Power the device itself reported at this moment, a cross-check; None where it reports none.
+        power_j: Joules by the power that the device itself reports, summed up over time, a cross-check; None without.
         reason: Reason code (``harness.record.CODES``) where ``value`` is None. It is "counter_invalid": the domain
             could be read when the meter was made, and a sum without it would look frugal.
         why: The reason in words, with what to do; for an estimate, why there is no counter.
@@ -37,47 +39,61 @@ class RawReading:
     value: float | None
     range: float | None = None
     wraps: int = 0
-    gaps: int = 0
+    gaps: float = 0
+    resolution_s: float | None = None
+    scope: str = ""
     low: float | None = None
     high: float | None = None
-    power_w: float | None = None
+    power_j: float | None = None
     reason: str | None = None
     why: str = ""
 
 
 class EnergyMeter(Protocol):
-    """A source of raw energy readings. Reading it costs well under a millisecond and never asks for a password.
+    """A source of raw energy readings. Reading it costs little and never asks for a password.
 
     Attributes:
-        name: "rapl" | "nvml" | "estimate" | "fake".
+        name: As in ``harness.meters.METERS``.
         method: As in ``RawReading.method``.
-        domains: The domains that can be read; empty where not all that count can, then ``why`` says why.
-        resolution_s: The counter's update step; a window shorter than a few of them says nothing.
+        domains: The domains that can be read, with the words for what each covers; empty where not all that count can,
+            then ``why`` says why.
+        resolution_s: The counter's step; a window shorter than three of them says nothing.
+        least_s: The shortest window that is worth reading.
+        poll_s: How often ``poll`` is wanted during a window; None: never.
         why: Why a domain can't be read, or why there is only an estimate. Empty when all can.
     """
 
     name: str
     method: str
-    domains: tuple[str, ...]
+    domains: dict[str, str]
     resolution_s: float
+    least_s: float
+    poll_s: float | None
     why: str
 
     def read(self) -> list[RawReading]:
         """One reading of every domain, now."""
         ...
 
+    def settled(self, readings: Sequence[RawReading]) -> list[RawReading]:
+        """Its readings of a window that is over, with what became known of them since; may wait a few seconds."""
+        ...
+
     def poll(self) -> None:
-        """Look at the counters so that no wrap goes unseen; call it between trials, at least every 30 s."""
+        """Look at the counters so that nothing goes unseen."""
+        ...
+
+    def close(self) -> None:
+        """End what the meter has started."""
         ...
 
 
 def window(before: Sequence[RawReading], after: Sequence[RawReading]) -> list[dict[str, Any]]:
     """Pair the readings at both ends of a window into plain dicts, one a domain, as the store keeps them.
 
-    The keys: ``domain, method, unit, before, after, range, window_s, low_j, high_j, reason, why``, and ``power_w``,
-    ``power_range_w`` where the device reports power (mean, and least and most, of both ends, W). ``after - before``,
-    plus one ``range`` if negative, is the energy: where polls saw the counter wrap more often than the two ends show,
-    ``after`` includes those ranges.
+    The keys: ``domain, scope, method, unit, resolution_s, before, after, range, window_s, low_j, high_j, reason, why``,
+    and ``power_j`` where the device reports power (joules by that). ``after - before``, plus one ``range`` if negative,
+    is the energy: where polls saw the counter wrap more often than the two ends show, ``after`` includes those ranges.
 
     >>> one = RawReading("package-0", "rapl", "uj", 0, 262143000000, range=262143328850)
     >>> two = RawReading("package-0", "rapl", "uj", 10**9, 1671150, range=262143328850, wraps=1)
@@ -99,8 +115,10 @@ def _pair(before: RawReading, after: RawReading | None) -> dict[str, Any]:
             value += wraps * end.range
     pair: dict[str, Any] = {
         "domain": before.domain,
+        "scope": before.scope,
         "method": before.method,
         "unit": before.unit,
+        "resolution_s": end.resolution_s,
         "before": before.value,
         "after": value,
         "range": end.range,
@@ -110,11 +128,8 @@ def _pair(before: RawReading, after: RawReading | None) -> dict[str, Any]:
         "reason": reason,
         "why": why,
     }
-    powers = [reading.power_w for reading in (before, end) if reading.power_w is not None]
-    if powers:
-        pair["power_w"] = sum(powers) / len(powers)
-        pair["power_range_w"] = [min(powers), max(powers)]
-    return pair
+    power_j = _difference(before.power_j, end.power_j)
+    return pair if power_j is None else {**pair, "power_j": power_j}
 
 
 def _trouble(before: RawReading, after: RawReading | None) -> tuple[str | None, str]:
@@ -124,26 +139,9 @@ def _trouble(before: RawReading, after: RawReading | None) -> tuple[str | None, 
         if reading.reason is not None:
             return reading.reason, reading.why
     if after.gaps > before.gaps:
-        return "counter_invalid", f"{before.domain} was not read for so long that it may have wrapped unseen"
+        return "counter_invalid", f"{before.domain} was not read for so long that energy may have gone unseen"
     return None, before.why
 
 
 def _difference(before: float | None, after: float | None) -> float | None:
     return None if before is None or after is None else after - before
-
-
-def idle_window(meter: EnergyMeter, seconds: float, wait: Callable[[float], None]) -> list[dict[str, Any]]:
-    """Readings over ``seconds`` in which nothing of ours runs: the idle power to subtract for net figures.
-
-    Call it with the model loaded and no request under way; otherwise the baseline is not idle. ``wait`` sleeps. The
-    wait is cut into pieces of at most 20 s with a poll between them.
-    """
-    before = meter.read()
-    left = seconds
-    while left > 0:
-        piece = min(left, 20.0)
-        wait(piece)
-        left -= piece
-        if left > 0:
-            meter.poll()
-    return window(before, meter.read())

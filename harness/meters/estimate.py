@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from harness.meters.base import Clock, RawReading
@@ -19,6 +19,7 @@ from harness.meters.cpus import effective_cpus
 from harness.run.clock import now_ns
 
 METHOD = "estimate:ccf-vcpu"
+SCOPE = "the processor by its use, modelled"
 # (Pmin, Pmax) in watts per vCPU.
 AVERAGE = (0.74, 3.5)  # AWS average
 LOWEST = (0.45, 1.69)  # AMD EPYC 3rd gen idle, AMD EPYC 2nd gen full
@@ -63,8 +64,9 @@ class EstimateMeter:
 
     name = "estimate"
     method = METHOD
-    domains: tuple[str, ...] = ("cpu",)
     resolution_s = 0.01
+    least_s = 0.0
+    poll_s: float | None = None
 
     def __init__(
         self,
@@ -76,6 +78,7 @@ class EstimateMeter:
     ) -> None:
         """Start counting."""
         self.why = why
+        self.domains = {"cpu": SCOPE}
         self._n = n_cpus or effective_cpus()
         self._clock = clock
         self._cpu_s = cpu_s or (lambda: process_cpu_s(pid))
@@ -95,10 +98,17 @@ class EstimateMeter:
             return [RawReading("cpu", METHOD, "j", now, None, reason="counter_invalid", why=why)]
         wall_s, used_s = (now - self._t0) / 1e9, cpu_s - self._cpu_s0
         average, low, high = (joules(pair, self._n, wall_s, used_s) for pair in (AVERAGE, LOWEST, HIGHEST))
-        return [RawReading("cpu", METHOD, "j", now, average, low=low, high=high, why=self.why)]
+        return [RawReading("cpu", METHOD, "j", now, average, scope=SCOPE, low=low, high=high, why=self.why)]
+
+    def settled(self, readings: Sequence[RawReading]) -> list[RawReading]:
+        """As they were."""
+        return list(readings)
 
     def poll(self) -> None:
         """Nothing to do: it never wraps."""
+
+    def close(self) -> None:
+        """Nothing was started."""
 
     def _cpu(self) -> tuple[float | None, str]:
         try:

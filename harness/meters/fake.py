@@ -16,7 +16,7 @@ class FakeMeter:
         unit: Of the values.
         range: Where the counters wrap, or None.
         method: What the readings say they come from.
-        resolution_s: As in EnergyMeter.
+        resolution_s, least_s: As in EnergyMeter.
     """
 
     name = "fake"
@@ -29,11 +29,14 @@ class FakeMeter:
         range: float | None = None,
         method: str = "fake",
         resolution_s: float = 0.001,
+        least_s: float = 0.0,
     ) -> None:
         """Start at the first value."""
         self.method = method
-        self.domains = tuple(script)
+        self.domains = dict.fromkeys(script, "scripted")
         self.resolution_s = resolution_s
+        self.least_s = least_s
+        self.poll_s: float | None = None
         self.why = "scripted"
         self._script = script
         self._clock = clock
@@ -54,6 +57,13 @@ class FakeMeter:
         """Takes the next scripted values, as a real meter would look at its counters."""
         self.read()
 
+    def settled(self, readings: Sequence[RawReading]) -> list[RawReading]:
+        """As they were."""
+        return list(readings)
+
+    def close(self) -> None:
+        """Nothing was started."""
+
     def _reading(self, domain: str, t_ns: int) -> RawReading:
         values = self._script[domain]
         value = values[min(self._reads, len(values) - 1)]
@@ -63,4 +73,14 @@ class FakeMeter:
             )
         self._wraps[domain] += value < self._last.get(domain, value)
         self._last[domain] = value
-        return RawReading(domain, self.method, self._unit, t_ns, value, range=self._range, wraps=self._wraps[domain])
+        return RawReading(
+            domain,
+            self.method,
+            self._unit,
+            t_ns,
+            value,
+            range=self._range,
+            wraps=self._wraps[domain],
+            resolution_s=self.resolution_s,
+            scope=self.domains[domain],
+        )

@@ -3,12 +3,14 @@
 ``intel-rapl`` is the kernel's name for the driver of Intel and AMD processors alike (AMD has no dram domain). Counters
 are in microjoules, step about every millisecond, and start again at 0 after ``max_energy_range_uj``: 65-262 kJ, minutes
 at full load. The psys zone counts the whole platform, packages included, so it is never read beside them; core and
-uncore are parts of a package. Source: Linux Documentation/power/powercap/powercap.rst.
+uncore are parts of a package. Kernels from 5.8 to 5.12 showed AMD sockets through hwmon instead (driver amd_energy,
+64-bit sums of microjoules); that is read where powercap has no package. Sources: Linux Documentation,
+power/powercap/powercap.rst, and hwmon/amd_energy.rst as of Linux 5.12.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +18,11 @@ from harness.meters.base import Clock, RawReading
 from harness.run.clock import now_ns
 
 ROOT = Path("/sys/class/powercap")
+HWMON = Path("/sys/class/hwmon")
 RESOLUTION_S = 0.001
+LEAST_S = 1.0
+# A counter of 65 kJ turns over in 65 s at 1 kW.
+POLL_S = 10.0
 # No package draws more: a gap shorter than range / this power cannot hide a whole turn of the counter.
 MOST_W = 1000.0
 # Some processors show one counter under every die of a package. Read microseconds apart, a shared counter moves by at
@@ -39,6 +45,7 @@ def _order(folder: Path) -> tuple[bool, str]:
 @dataclass(slots=True)
 class _Zone:
     domain: str
+    scope: str
     energy: Path
     range: int | None
     last: int | None = None
@@ -54,13 +61,18 @@ class RaplMeter:
         root: The powercap folder.
         clock: Monotonic nanoseconds.
         read_text: Reads one sysfs file; raises OSError where it can't.
+        hwmon: The folder of hardware monitors.
     """
 
     name = "rapl"
     method = "rapl"
     resolution_s = RESOLUTION_S
+    least_s = LEAST_S
+    poll_s = POLL_S
 
-    def __init__(self, root: Path = ROOT, clock: Clock = now_ns, read_text: Reader = _read_text) -> None:
+    def __init__(
+        self, root: Path = ROOT, clock: Clock = now_ns, read_text: Reader = _read_text, hwmon: Path = HWMON
+    ) -> None:
         """Find the zones and try each once.
 
         Where a package can't be read there are no domains at all: the sum of the others would look frugal. DRAM that
@@ -70,7 +82,7 @@ class RaplMeter:
         self._text = read_text
         self.why = ""
         self._zones: list[_Zone] = []
-        found = self._find(root)
+        found = self._find(root) or list(self._amd_energy(hwmon))
         complete = True
         for zone in found:
             value, why = self._value(zone)
@@ -84,15 +96,22 @@ class RaplMeter:
             self.why = self._absent(root)
         if not complete:
             self._zones = []
-        self.domains = tuple(zone.domain for zone in self._zones)
+        self.domains = {zone.domain: zone.scope for zone in self._zones}
 
     def read(self) -> list[RawReading]:
         """One reading of every domain, microjoules."""
         return [self._reading(zone) for zone in self._zones]
 
+    def settled(self, readings: Sequence[RawReading]) -> list[RawReading]:
+        """As they were."""
+        return list(readings)
+
     def poll(self) -> None:
-        """Note wraps. Call at least every 30 s; a process that is timing something must not do it from a thread."""
+        """Note wraps."""
         self.read()
+
+    def close(self) -> None:
+        """Nothing was started."""
 
     def _reading(self, zone: _Zone) -> RawReading:
         value, why = self._value(zone)
@@ -107,6 +126,8 @@ class RaplMeter:
             range=zone.range,
             wraps=zone.wraps,
             gaps=zone.gaps,
+            resolution_s=RESOLUTION_S,
+            scope=zone.scope,
             reason="counter_invalid" if value is None else None,
             why=why,
         )
@@ -123,7 +144,8 @@ class RaplMeter:
         try:
             return int(self._text(zone.energy)), ""
         except PermissionError:
-            return None, f"{zone.energy}: only root may read it; to allow everyone until the next boot: {_READABLE}"
+            remedy = _READABLE if zone.energy.name == "energy_uj" else f"sudo chmod a+r {zone.energy}"
+            return None, f"{zone.energy}: only root may read it; to allow everyone until the next boot: {remedy}"
         except (OSError, ValueError) as error:
             return None, f"{zone.energy}: {error}"
 
@@ -147,19 +169,31 @@ class RaplMeter:
         for top in tops:
             if top.name.count(":") != 1:
                 continue
-            label = self._name(top)
+            label = self._word(top / "name")
             if not label.startswith("package"):
                 continue
-            zones.setdefault(label, _Zone(label, top / "energy_uj", self._range(top)))
+            words = f"processor {label}"
+            zones.setdefault(label, _Zone(label, words, top / "energy_uj", self._range(top)))
             for child in sorted([*top.glob(f"{top.name}:*"), *root.glob(f"{top.name}:*")]):
-                if self._name(child) == "dram":
+                if self._word(child / "name") == "dram":
                     domain = label.replace("package", "dram", 1)
-                    zones.setdefault(domain, _Zone(domain, child / "energy_uj", self._range(child)))
+                    memory = f"memory of {label}"
+                    zones.setdefault(domain, _Zone(domain, memory, child / "energy_uj", self._range(child)))
         return list(zones.values())
 
-    def _name(self, folder: Path) -> str:
+    def _amd_energy(self, hwmon: Path) -> Iterator[_Zone]:
+        """Sockets by the old driver for AMD; its cores are parts of them."""
+        for monitor in sorted(hwmon.glob("hwmon*")):
+            if self._word(monitor / "name") != "amd_energy":
+                continue
+            for label in sorted(monitor.glob("energy*_label")):
+                if (words := self._word(label)).startswith("Esocket"):
+                    domain = words.replace("Esocket", "package-")
+                    yield _Zone(domain, f"processor {domain}", label.with_name(f"{label.stem[:-6]}_input"), None)
+
+    def _word(self, file: Path) -> str:
         try:
-            return self._text(folder / "name").strip()
+            return self._text(file).strip()
         except OSError:
             return ""
 

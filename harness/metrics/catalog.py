@@ -33,6 +33,10 @@ class Metric:
     relative: bool = False
 
 
+def _energy(kind: str, label: str, formula: str) -> Metric:
+    return Metric(f"energy_{kind}j_per_token", label, "J/token", "lower", formula, "energy", 0.03, True)
+
+
 def _speed(key: str, label: str, unit: str, better: Better, formula: str) -> Metric:
     return Metric(key, label, unit, better, formula, "speed", 0.03, True)
 
@@ -105,6 +109,27 @@ _ALL = (
         0.05,
     ),
     Metric("tokens_per_chunk", "tokens per chunk", "tokens", "none", "tokens / content-bearing events", "speed"),
+    _speed("completion_s", "short completion", "s", "lower", "first 16 tokens there - send, median over requests"),
+    Metric(
+        "completion_share",
+        "completions within 200 ms",
+        "ratio",
+        "higher",
+        "requests whose first 16 tokens are there within 200 ms / requests",
+        "speed",
+        0.01,
+    ),
+    _speed("agent5_s", "agent of 5 calls", "s", "lower", "sum of 5 end-to-end times in a row, median over agents"),
+    _speed("agent10_s", "agent of 10 calls", "s", "lower", "sum of 10 end-to-end times in a row, median over agents"),
+    Metric(
+        "reading_wait_s",
+        "reader's wait",
+        "s",
+        "lower",
+        "wait after the first token so that one who reads 5.5 tokens/s never waits again, median over requests",
+        "speed",
+        0.05,
+    ),
     Metric(
         "speedup",
         "decode speed-up",
@@ -114,6 +139,13 @@ _ALL = (
         "speed",
         0.03,
         True,
+    ),
+    _speed(
+        "ttft_ratio",
+        "TTFT against the reference",
+        "x",
+        "lower",
+        "TTFT / reference's, geometric mean of paired blocks",
     ),
     Metric("accept_rate", "acceptance rate", "ratio", "higher", "accepted / drafted tokens", "speculation", 0.01),
     Metric(
@@ -147,26 +179,23 @@ _ALL = (
         "bandwidth ceiling",
         "tokens/s",
         "none",
-        "measured bandwidth / (weight bytes + KV bytes at that depth)",
+        "measured bandwidth / (active weight bytes + KV bytes at that depth); with speculation "
+        "bandwidth x a / (bytes of a pass + k x bytes of a draft's pass), a tokens a pass, k drafted for it",
         "speed",
     ),
     Metric("mbu", "bandwidth used (MBU)", "ratio", "none", "decode_tps / ceiling_tps", "speed"),
-    Metric(
-        "energy_j_per_token",
-        "energy per token",
-        "J/token",
-        "lower",
-        "joules of the generation window / tokens in it (gross)",
-        "energy",
-        0.03,
-        True,
+    _energy("", "energy per token", "joules of the generation windows / tokens out in them (gross)"),
+    _energy("net_", "energy per token, net", "gross - idle watts x window / tokens"),
+    _energy("prefill_", "energy per prompt token", "joules of requests for one token / their prompt tokens"),
+    _energy(
+        "decode_", "energy per decoded token", "(gross joules - prefill of their prompts) / tokens after each first"
     ),
     Metric(
-        "energy_net_j_per_token",
-        "energy per token, net",
-        "J/token",
+        "energy_per_correct_j",
+        "energy per correct answer",
+        "J",
         "lower",
-        "gross - idle watts x window / tokens",
+        "joules spent on MMLU / correct answers",
         "energy",
         0.03,
         True,

@@ -4,6 +4,9 @@ Intervals of rates and medians are t intervals over per-block log values, applie
 requests of one block share the state of the machine. Blocks are first put on equal prompt lengths: each
 request counts over the rate or the median of its length, so a block that lost its long prompt does not
 look fast. A length measured once is left out of the interval: compared with itself it shows no spread.
+
+These intervals cover what differs from block to block independently. Of a speed that wanders over the whole run they
+know only the part of its way that they saw; `stats.drift` flags it, and ratios paired by block do not depend on it.
 """
 
 from __future__ import annotations
@@ -201,13 +204,12 @@ def mean(trials: Sequence[Trial], value: Value) -> Figure:
     return Figure(i.value, low, i.high, i.n, () if i.n > 1 else ("small_n",))
 
 
-def ttft_p95(trials: Sequence[Trial]) -> Figure:
-    """95th percentile of TTFT over requests, flagged below 20 of them."""
-    kept, values = valued(trials, request.ttft_s)
+def p95(trials: Sequence[Trial], value: Value) -> Figure:
+    """95th percentile over requests, flagged below 20 of them; its interval, by order of values, needs 72 of them."""
+    _, values = valued(trials, value)
     if not values:
         return missing("undefined")
-    groups = prompt_groups(kept)
-    ends = interval.bootstrap(values, lambda x: np.percentile(x, 95, axis=-1), strata=groups)
+    ends = interval.percentile_interval(values, 95)
     reasons = () if summary.enough_for_percentile(95, len(values)) else ("small_n",)
     return with_ends(summary.percentile(values, 95), ends, len(values), reasons)
 

@@ -31,12 +31,14 @@ class Trial:
         position: Its place in the order of the whole run.
         prompt_tokens: Prompt length.
         record: What was measured.
+        extra: Whether its block took only some variants: then it counts where variants are compared within blocks.
     """
 
     block: int
     position: int
     prompt_tokens: int
     record: RequestRecord
+    extra: bool = False
 
 
 def trial_from_payload(payload: Mapping[str, Any]) -> Trial:
@@ -53,7 +55,8 @@ def trial_from_payload(payload: Mapping[str, Any]) -> Trial:
         if fields.get(key) is not None:
             fields[key] = tuple(fields[key])
     record = RequestRecord(events=events, codes=codes, **fields)
-    return Trial(payload["block"], payload["position"], payload["prompt_tokens"], record)
+    extra = bool(payload.get("extra", False))
+    return Trial(payload["block"], payload["position"], payload["prompt_tokens"], record, extra)
 
 
 def content_events(record: RequestRecord) -> list[Event]:

@@ -1,20 +1,52 @@
 """The bandwidth ceiling of decoding. Knows bytes and bytes per second only.
 
-To make one token, decoding reads every active weight and the keys and values of all tokens so far. So
-tokens/s of one stream cannot pass bandwidth over those bytes. Speculation reads the weights once for
-several tokens and may pass it.
+To make one token, decoding reads every active weight and the keys and values of all tokens so far. So tokens/s of one
+stream cannot pass bandwidth over those bytes. Speculation reads the weights once for several tokens, and the draft's
+weights for each drafted one.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from harness.record import Figure, missing
 
 
-def kv_bytes_per_token(layers: int, kv_heads: int, head_dim: int, bytes_per_value: float) -> float:
-    """Bytes of keys and values that one token adds: ``2 x layers x kv_heads x head_dim x bytes_per_value``."""
-    return 2 * layers * kv_heads * head_dim * bytes_per_value
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What memory delivers for one pass over a model.
+
+    Attributes:
+        weight_bytes: Of the active weights.
+        kv: Groups of layers as (bytes of keys and values a token of context, tokens looked back or None for all).
+    """
+
+    weight_bytes: float
+    kv: tuple[tuple[float, int | None], ...] = ()
+
+    def kv_bytes(self, depth: float) -> float:
+        """Bytes of keys and values read at a depth: ``sum of bytes x min(depth, window)``.
+
+        >>> Traffic(100.0, ((2.0, None), (3.0, 10))).kv_bytes(50)
+        130.0
+        """
+        return math.fsum(n_bytes * (depth if window is None else min(depth, window)) for n_bytes, window in self.kv)
+
+    def at(self, depth: float) -> float:
+        """All bytes read at a depth."""
+        return self.weight_bytes + self.kv_bytes(depth)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return {"weight_bytes": self.weight_bytes, "kv": [list(group) for group in self.kv]}
+
+
+def traffic_of(plain: Mapping[str, Any]) -> Traffic:
+    """A ``Traffic`` from its plain JSON."""
+    return Traffic(float(plain["weight_bytes"]), tuple((float(size), window) for size, window in plain["kv"]))
 
 
 def ceiling_tps(bandwidth_bytes_per_s: float, active_bytes: float, kv_bytes: float = 0.0) -> float:
@@ -33,12 +65,33 @@ def ceiling_tps(bandwidth_bytes_per_s: float, active_bytes: float, kv_bytes: flo
     return bandwidth_bytes_per_s / (active_bytes + kv_bytes)
 
 
-def ceiling_figure(bandwidth_bytes_per_s: float | None, active_bytes: float | None, kv_bytes: float = 0.0) -> Figure:
-    """`ceiling_tps` as a figure; `not_measured` without a bandwidth or the bytes."""
-    if not bandwidth_bytes_per_s or not active_bytes:
-        return missing("not_measured")
-    conditions = {"bandwidth_bytes_per_s": bandwidth_bytes_per_s, "bytes_per_token": active_bytes + kv_bytes}
-    return Figure(ceiling_tps(bandwidth_bytes_per_s, active_bytes, kv_bytes), n=1, conditions=conditions)
+@dataclass(frozen=True, slots=True)
+class Drafting:
+    """What speculation did in a run.
+
+    Attributes:
+        tokens_per_pass: Tokens that one pass of the target gave, a.
+        drafted_per_pass: Tokens drafted for it, k.
+        draft_bytes: Read by the draft for each of them; 0 where the draft is looked up in the prompt.
+    """
+
+    tokens_per_pass: float
+    drafted_per_pass: float
+    draft_bytes: float = 0.0
+
+
+def bytes_per_token(pass_bytes: float, drafting: Drafting | None) -> float:
+    """Bytes read for each token that comes out: ``(pass + k x draft) / a`` with speculation, else those of a pass.
+
+    Of a mixture of experts a pass that verifies several tokens reads more experts than one token would, so with
+    speculation this is the least that is read, and the ceiling is no tighter than for one token.
+
+    >>> bytes_per_token(200.0, Drafting(tokens_per_pass=2.5, drafted_per_pass=4, draft_bytes=25.0))
+    120.0
+    """
+    if drafting is None:
+        return pass_bytes
+    return (pass_bytes + drafting.drafted_per_pass * drafting.draft_bytes) / drafting.tokens_per_pass
 
 
 def mbu(decode_tps: Figure, ceiling: Figure) -> Figure:

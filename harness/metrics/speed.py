@@ -18,11 +18,13 @@ __all__ = [
     "Trial",
     "block_log_rates",
     "block_log_ttft",
+    "figure_of",
     "speed_figures",
     "speedup",
     "tps_by_prompt",
     "trial_from_payload",
     "ttft_by_prompt",
+    "ttft_ratio",
 ]
 
 # Codes without effect on a figure: the end-to-end time is valid without a stream, decode with a cached prompt.
@@ -46,7 +48,7 @@ _FIGURES: Mapping[str, tuple[Callable[[Sequence[Trial]], Figure], frozenset[str]
     "prefill_tps": (est.prefill, frozenset()),
     "ttft_s": (lambda ts: est.median(ts, request.ttft_s), frozenset()),
     "answer_ttft_s": (lambda ts: est.median(ts, request.answer_ttft_s), frozenset()),
-    "ttft_p95_s": (est.ttft_p95, frozenset()),
+    "ttft_p95_s": (lambda ts: est.p95(ts, request.ttft_s), frozenset()),
     "tpot_s": (lambda ts: est.median(ts, request.tpot_s), CACHED),
     "e2e_s": (lambda ts: est.median(ts, request.e2e_s), ONLY_END),
     "chars_per_s": (lambda ts: est.pooled(ts, request.chars_after_first, request.decode_span_s), CACHED),
@@ -75,7 +77,8 @@ def _conditions(chosen: Usable) -> dict[str, Any]:
     return {**conditions, "excluded": dict(chosen.excluded)} if chosen.excluded else conditions
 
 
-def _figure(trials: Sequence[Trial], compute: Callable[[Sequence[Trial]], Figure], allow: frozenset[str]) -> Figure:
+def figure_of(trials: Sequence[Trial], compute: Callable[[Sequence[Trial]], Figure], allow: frozenset[str]) -> Figure:
+    """A figure of the trials that count, with conditions and reason codes; ``allow``: codes without effect on it."""
     chosen = usable(trials, allow)
     if not chosen.trials:
         return replace(missing(*chosen.reasons), conditions=_conditions(chosen))
@@ -85,8 +88,12 @@ def _figure(trials: Sequence[Trial], compute: Callable[[Sequence[Trial]], Figure
 
 
 def speed_figures(trials: Sequence[Trial]) -> dict[str, Figure]:
-    """Every speed and speculation figure of one variant, by catalogue key."""
-    return {key: _figure(trials, compute, allow) for key, (compute, allow) in _FIGURES.items()}
+    """Every absolute speed and speculation figure of one variant, by catalogue key.
+
+    Blocks that took only some variants do not count: the machine may have been another one by then.
+    """
+    common = [trial for trial in trials if not trial.extra]
+    return {key: figure_of(common, compute, allow) for key, (compute, allow) in _FIGURES.items()}
 
 
 def _log_rates(trials: Sequence[Trial]) -> dict[int, float]:
@@ -112,13 +119,40 @@ def speedup(trials: Sequence[Trial], reference: Sequence[Trial] | None) -> Figur
 
     ``reference`` is None for the reference itself: 1 by definition.
     """
+    return _paired("decode_tps", trials, reference)
+
+
+def ttft_ratio(trials: Sequence[Trial], reference: Sequence[Trial] | None) -> Figure:
+    """TTFT over the reference's, paired by block: below 1 is quicker.
+
+    Formula: ``exp(mean over blocks of (mean ln TTFT - the reference's))`` over the prompt lengths both have there.
+    ``reference`` is None for the reference itself: 1 by definition.
+    """
+    return _paired("ttft_s", trials, reference)
+
+
+def block_log_ratios(key: str, trials: Sequence[Trial], reference: Sequence[Trial]) -> dict[int, float]:
+    """Natural logarithm of a figure over the reference's in each block, on the prompt lengths both have there.
+
+    Args:
+        key: "decode_tps" or "ttft_s".
+        trials: Of the variant.
+        reference: Of the reference.
+    """
+    allow, by_cell, of_blocks = _PAIRED[key]
+    mine, theirs = by_cell(usable(trials, allow).trials, usable(reference, allow).trials)
+    cells = mine.keys() & theirs.keys()
+    ours, base = of_blocks(mine, cells), of_blocks(theirs, cells)
+    return {block: ours[block] - base[block] for block in sorted(ours.keys() & base.keys())}
+
+
+def _paired(key: str, trials: Sequence[Trial], reference: Sequence[Trial] | None) -> Figure:
     if reference is None:
         return Figure(1.0, 1.0, 1.0, len({t.block for t in trials}), ("is_reference",))
-    chosen, base = usable(trials, CACHED), usable(reference, CACHED)
-    mine, theirs = _by_cell(chosen.trials, base.trials)
-    cells = mine.keys() & theirs.keys()
-    figure = compare.paired_ratio(_raw_log_rates(mine, cells), _raw_log_rates(theirs, cells))
-    codes = sorted({*chosen.reasons, *base.reasons})
+    logs = block_log_ratios(key, trials, reference)
+    figure = compare.paired_ratio(logs, dict.fromkeys(logs, 0.0))
+    allow = _PAIRED[key][0]
+    codes = sorted({*usable(trials, allow).reasons, *usable(reference, allow).reasons})
     return replace(figure, reasons=tuple(dict.fromkeys((*figure.reasons, *codes))))
 
 
@@ -141,6 +175,29 @@ def _by_cell(*sides: Sequence[Trial]) -> list[dict[Cell, tuple[float, float]]]:
     return found
 
 
+def _log_ttft_by_cell(*sides: Sequence[Trial]) -> list[dict[Cell, float]]:
+    """Mean ln TTFT of each (block, prompt length), for each side, with lengths labelled alike."""
+    labels = iter(prompt_groups([trial for side in sides for trial in side]))
+    found = []
+    for side in sides:
+        cells: dict[Cell, list[float]] = {}
+        for trial in side:
+            key = (trial.block, next(labels))
+            if value := request.ttft_s(trial.record):
+                cells.setdefault(key, []).append(math.log(value))
+        found.append({key: math.fsum(logs) / len(logs) for key, logs in cells.items()})
+    return found
+
+
+def _block_means(cells: Mapping[Cell, float], wanted: Set[Cell]) -> dict[int, float]:
+    """Mean of each block over the wanted cells."""
+    blocks: dict[int, list[float]] = {}
+    for (block, length), value in sorted(cells.items()):
+        if (block, length) in wanted:
+            blocks.setdefault(block, []).append(value)
+    return {block: math.fsum(values) / len(values) for block, values in blocks.items()}
+
+
 def _raw_log_rates(cells: Mapping[Cell, tuple[float, float]], wanted: Set[Cell]) -> dict[int, float]:
     """ln(rate) of each block over the wanted cells; as measured, since both sides have the same lengths there."""
     sums: dict[int, tuple[float, float]] = {}
@@ -151,12 +208,19 @@ def _raw_log_rates(cells: Mapping[Cell, tuple[float, float]], wanted: Set[Cell])
     return {block: math.log(tokens / seconds) for block, (tokens, seconds) in sums.items() if tokens > 0}
 
 
+# How a figure is compared block by block: codes without effect, its value by cell, and from cells to blocks.
+_PAIRED: Mapping[str, tuple[frozenset[str], Callable[..., Any], Callable[..., dict[int, float]]]] = {
+    "decode_tps": (CACHED, _by_cell, _raw_log_rates),
+    "ttft_s": (frozenset(), _log_ttft_by_cell, _block_means),
+}
+
+
 def _by_prompt(trials: Sequence[Trial], key: str) -> list[dict[str, Any]]:
-    timed = [t for t in trials if t.block >= 0]
+    timed = [t for t in trials if t.block >= 0 and not t.extra]
     rows = []
     labels = prompt_groups(timed)
     for length in sorted(set(labels)):
-        figure = _figure([t for t, g in zip(timed, labels, strict=True) if g == length], *_FIGURES[key])
+        figure = figure_of([t for t, g in zip(timed, labels, strict=True) if g == length], *_FIGURES[key])
         if figure.value is not None:
             rows.append(
                 {"prompt_tokens": length, "value": figure.value, "low": figure.low, "high": figure.high, "n": figure.n}

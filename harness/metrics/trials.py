@@ -1,8 +1,8 @@
 """Which trials of a variant count, and which prompt length each stands for. Knows no figure.
 
 A failed trial never counts. One with another voiding code (other load, a length that was not honoured)
-counts only where more than half of the variant's blocks have nothing better, and then the figure carries
-the code, so that it is shown and never ranks.
+counts only where fewer than half of the variant's blocks, and fewer than 5, have something better; then the
+figure carries the code, so that it is shown and never ranks.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from harness.record import INFORMATIVE_CODES, RequestRecord
 SOFT_CODES = frozenset({"contended", "throttled", "approx_tokens", "short_output", "long_output"})
 # Lengths within 5% are one prompt length: tokenizers do not land on a number exactly.
 SAME_LENGTH = 1.05
+# Fewer than half of the blocks will do, if they are as many as this: their interval says how much they can tell.
+ENOUGH_BLOCKS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ def usable(trials: Sequence[Trial], allow: frozenset[str] = frozenset()) -> Usab
     kept, reasons = clean, set[str]()
     # A prompt length of which nothing clean is left would drop out unseen, and medians over lengths would move.
     lengths_lost = {t.prompt_tokens for t in measured} - {t.prompt_tokens for t in clean}
-    if 2 * len(clean_blocks) < len(blocks) or lengths_lost:
+    if len(clean_blocks) < min(len(blocks) / 2, ENOUGH_BLOCKS) or lengths_lost:
         kept = measured
         reasons = {c for t in measured if t.block not in clean_blocks for c in codes[id(t)]}
     if not kept:

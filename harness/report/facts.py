@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from harness.metrics.catalog import METRICS
 from harness.record import CODES
 from harness.report.front import nice_ticks
+from harness.report.roofline import probe_text
 from harness.report.text import DASH, Json, plural, sentence
 from harness.units import quantity, significant
 
@@ -114,9 +115,7 @@ def _conditions(results: Json) -> Iterator[tuple[str, str]]:
     yield "GPUs", ", ".join(gpu_names(machine)) or "none"
     band = machine.get("bandwidth_bytes_per_s") or {}
     if band.get("best"):
-        median = f", median {band['median'] / 1e9:.1f}" if band.get("median") else ""
-        passes = plural(band.get("n") or 1, "probe")
-        yield "Memory bandwidth", f"best {band['best'] / 1e9:.1f} GB/s{median} over {passes}"
+        yield "Memory bandwidth", probe_text(band)
     yield "Machine fingerprint", str(machine.get("fingerprint") or "")
     model, engine = given.get("model") or {}, given.get("engine") or {}
     restored = " Its F16 is restored from this file, not the original." if model.get("restored") else ""
@@ -128,7 +127,8 @@ def _conditions(results: Json) -> Iterator[tuple[str, str]]:
         rounds = plural(schedule.get("rounds") or 0, "round")
         yield "Schedule", f"{rounds}, {schedule.get('order')} order over all variants"
     energy = given.get("energy") or {}
-    scope = ", ".join(str(s) for s in energy.get("scope") or ())
+    covered = [domain.get("scope") for domain in energy.get("domains") or ()] or energy.get("scope") or ()
+    scope = ", ".join(str(s) for s in covered)
     method = f"{energy.get('method') or 'none'}{f' over {scope}' if scope else ''}"
     yield "Energy", f"{method}. {sentence(energy.get('why'))}".strip()
     yield "Other load", _quiet(given.get("quiet") or {})

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.decide import view
-from harness.report import depth, facts, figures, tables, views
+from harness.report import depth, facts, feel, figures, quiet, tables, views
 from harness.report.figures import Figure
 from harness.report.look import Look, looks
+from harness.report.roofline import Roofline
+from harness.report.roofline import section as roofline
 from harness.report.speculation import Section, section
 from harness.report.tables import Grid, Wording, metric
 from harness.report.text import DASH, Chip, Json, chip, quantity, unit_of, value_of
@@ -91,10 +93,13 @@ class ReportModel:
     views: tuple[View, ...]
     latency: tuple[Figure, ...]
     streams: facts.Streams | None
+    reader: feel.Feel | None
     quality: Quality
     depth: tuple[Figure, ...]
+    roofline: Roofline | None
     speculation: Section | None
     claims: tuple[facts.Claim, ...]
+    machine: quiet.Quiet | None
     conditions: Conditions
     glossary: tuple[tuple[str, str, str], ...]
     codes: facts.Pairs
@@ -102,7 +107,8 @@ class ReportModel:
     @property
     def figures(self) -> tuple[Figure, ...]:
         """Every interactive chart of the page."""
-        return (*self.latency, *self.quality.suites, *self.depth)
+        course = (self.machine.course,) if self.machine and self.machine.course else ()
+        return (*self.latency, *self.quality.suites, *self.depth, *course)
 
 
 def build(results: Json, series: Json) -> ReportModel:
@@ -136,12 +142,15 @@ def build(results: Json, series: Json) -> ReportModel:
         views=views.further(fronts, scene, (results.get("conditions") or {}).get("energy") or {}),
         latency=_latency(series, order, variants, look),
         streams=facts.streams(series.get("streams") or {}, order),
+        reader=feel.section(results, ordered),
         quality=_quality(results.get("suites") or {}, series, ordered, look, words),
         depth=depth.charts(series, order, look, results.get("suites") or {}),
+        roofline=roofline(results, series, ordered, look),
         speculation=section(
             series, ordered, look, _has(tables.SPECULATION, speculating, "Variants that speculate", words)
         ),
         claims=facts.claims(results.get("claims") or ()),
+        machine=quiet.section(results, order),
         conditions=_conditions(results, variants),
         glossary=facts.glossary(),
         codes=facts.codes(),

@@ -47,6 +47,7 @@ class Cell:
         title: The whole story on hover: label, value, interval, n, conditions, reasons.
         chips: Reason codes that belong to this cell alone.
         noise: What of it may be noise: "noise floor 0.0150", "near ties: 5 of 27".
+        below: More lines under it: "p95 1.20 s".
         muted: Shown but never ranks.
         missing: There is no figure.
     """
@@ -56,6 +57,7 @@ class Cell:
     title: str = ""
     chips: tuple[Chip, ...] = ()
     noise: tuple[str, ...] = ()
+    below: tuple[str, ...] = ()
     muted: bool = False
     missing: bool = False
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -13,7 +12,9 @@ from harness.decide.wish import default_wish
 from harness.metrics import quality
 from harness.metrics.catalog import METRICS
 from harness.record import SCHEMA_VERSION, Figure
+from harness.results import quiet
 from harness.results.deploy import command, needs
+from harness.results.feel import feel
 from harness.results.figures import figures
 from harness.results.fronts import fronts
 from harness.results.model import RunData, VariantRun
@@ -41,6 +42,8 @@ def derive(run: RunData) -> tuple[Json, Json]:
         "conditions": {**_conditions(run), "notes": [*_notes(run), *_doubts(run, found)]},
         "suites": _suites(run, found),
         "variants": [_variant(variant, found[variant.name]) for variant in run.variants],
+        "feel": feel(run, found),
+        "quiet": quiet.quiet(run, found),
     }
     drawn = series(run)
     wish = default_wish(results)
@@ -56,6 +59,7 @@ def _at_chance(run: RunData, found: dict[str, dict[str, Figure]]) -> dict[str, d
     """Where the reference itself does not beat guessing, no variant's figure of that suite may rank."""
     base = found[run.reference.name]
     dull = [key for key in GUESSABLE if base[key].value is not None and quality.at_chance(base[key], CHANCE)]
+    dull += ["energy_per_correct_j"] * ("mmlu_acc" in dull)
     return {
         name: {
             key: replace(figure, reasons=(*figure.reasons, "at_chance"))
@@ -74,7 +78,10 @@ def _status(run: RunData) -> str:
 
 def _machine(run: RunData) -> Json:
     probe = run.facts.get("bandwidth")
-    return {**run.facts["machine"], "bandwidth_bytes_per_s": probe or {"best": None, "median": None, "n": 0}}
+    made = {**run.facts["machine"], "bandwidth_bytes_per_s": probe or {"best": None, "median": None, "n": 0}}
+    if probes := run.facts.get("bandwidths"):
+        made["bandwidth_by_threads"] = probes
+    return made
 
 
 def _conditions(run: RunData) -> Json:
@@ -91,7 +98,7 @@ def _conditions(run: RunData) -> Json:
         "mmlu_data": run.facts["mmlu_data"],
         "schedule": {"rounds": speed.get("rounds", 0), "order": "palindromic"},
         "energy": run.facts["energy"],
-        "quiet": _quiet(run),
+        "quiet": quiet.short(run),
     }
 
 
@@ -122,23 +129,6 @@ def _amx(variant: VariantRun) -> str:
     """What became of the CPU's matrix unit when the variant was loaded, "" where that is unknown."""
     loaded = variant.rows("engine", "load")
     return str(loaded[0]["info"].get("placement", {}).get("amx", "")) if loaded else ""
-
-
-def _quiet(run: RunData) -> Json:
-    """How undisturbed the machine was during the timed trials: means over trials, and counts."""
-    rows = [row for variant in run.variants for row in variant.rows("speed", "trials")]
-
-    def mean(key: str) -> float | None:
-        values = [row["contention"][key] for row in rows if row["contention"].get(key) is not None]
-        return math.fsum(values) / len(values) if values else None
-
-    shares = {key: mean(key) for key in ("psi_some_share", "steal_share", "other_share")}
-    return {
-        **shares,
-        "contended_trials": sum("contended" in row["record"]["codes"] for row in rows),
-        "repeated_trials": sum(row["attempt"] > 1 for row in rows),
-        "trials": len(rows),
-    }
 
 
 def _suites(run: RunData, found: Mapping[str, Mapping[str, Figure]]) -> Json:

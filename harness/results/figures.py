@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from harness.metrics import energy, quality, roofline, speed
+from harness.metrics import quality, speed
 from harness.metrics.catalog import METRICS
+from harness.metrics.feel import feel_figures
 from harness.record import Figure, missing
+from harness.results.energy import energy_figures
 from harness.results.model import RunData, VariantRun
 from harness.results.noise import noise
+from harness.results.roofline import roofline
 from harness.suites import fidelity, lossless
 from harness.suites.code_syntax import score as code
 from harness.suites.long_context import score as long_context
@@ -17,7 +20,7 @@ from harness.suites.long_context import score as long_context
 Figures = dict[str, Figure]
 # Figures that rest on log-likelihoods alone, by the part that gives them.
 _SCORED = {
-    ("mmlu", "docs"): ("mmlu_acc", "mmlu_delta", "mmlu_flips"),
+    ("mmlu", "docs"): ("mmlu_acc", "mmlu_delta", "mmlu_flips", "energy_per_correct_j"),
     ("long_context", "probes"): ("ledger_acc", "tracking_acc", "inconsistency"),
     ("fidelity", "kl"): ("kl_mean", "kl_p99", "top1_agreement"),
     ("fidelity", "floor"): ("kl_floor", "top1_floor", "logprob_floor"),
@@ -28,6 +31,7 @@ _SOURCES: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("code_syntax", "programs"): ("code_parse_rate", "code_extract_rate", "code_truncated_rate"),
     ("fidelity", "greedy"): ("greedy_agree_tokens",),
     ("fidelity", "audit"): ("audit_identical",),
+    ("speed", "energy"): tuple(key for key in METRICS if key.startswith("energy_") and key.endswith("j_per_token")),
     ("engine", "load"): ("load_s", "peak_rss_bytes", "model_bytes", "kv_bytes"),
 }
 
@@ -37,7 +41,8 @@ def figures(run: RunData, variant: VariantRun) -> Figures:
     found: Figures = {}
     for part in (_speed, _memory, _mmlu, _long_context, _code, _fidelity, _audit):
         found |= part(run, variant)
-    found = {**found, **_roofline(run, variant, found)}
+    found |= energy_figures(run, variant, found.get("mmlu_acc"))
+    found |= roofline(run, variant, found)
     found |= noise(run, variant, found)
     for key in METRICS:
         found.setdefault(key, missing(_why(variant, key)))
@@ -70,28 +75,17 @@ def _shared(variant: VariantRun, key: str, figure: Figure) -> Figure:
 
 
 def _speed(run: RunData, variant: VariantRun) -> Figures:
-    rows = variant.rows("speed", "trials")
+    rows = variant.timed()
     if not rows:
         return {}
     trials = variant.trials()
     base = None if variant.reference else run.reference.trials()
-    found = speed.speed_figures(trials)
-    found["speedup"] = missing("not_measured") if base == [] else speed.speedup(trials, base)
+    found = speed.speed_figures(trials) | feel_figures(trials)
+    for key, compare in (("speedup", speed.speedup), ("ttft_ratio", speed.ttft_ratio)):
+        found[key] = missing("not_measured") if base == [] else compare(trials, base)
     if not variant.speculates:
         found |= {key: missing("no_speculation") for key in ("accept_rate", "accept_len", "draft_share")}
-    measured = [energy.EnergyTrial(trial, tuple(row["energy"])) for trial, row in zip(trials, rows, strict=True)]
-    return found | energy.energy_figures(measured, *_idle_w(variant))
-
-
-def _idle_w(variant: VariantRun) -> tuple[float | None, str]:
-    """Watts with the model loaded and nothing to do, of the same domains as the trials'; None with a reason code."""
-    loaded = variant.rows("engine", "load")
-    readings = loaded[0].get("idle") if loaded else None
-    if not readings:
-        return None, "not_measured"
-    joules, reason = energy.request_joules(readings)
-    seconds = max(float(reading["window_s"] or 0.0) for reading in readings)
-    return (None if joules is None or seconds <= 0 else joules / seconds), reason or "not_measured"
+    return found
 
 
 def _memory(run: RunData, variant: VariantRun) -> Figures:
@@ -109,21 +103,6 @@ def _memory(run: RunData, variant: VariantRun) -> Figures:
     return {
         key: missing("not_measured") if value is None else Figure(float(value), n=1) for key, value in values.items()
     }
-
-
-def _roofline(run: RunData, variant: VariantRun, found: Figures) -> Figures:
-    """The ceiling at the mean depth of the timed tokens. With speculation several tokens share one pass: no ceiling."""
-    rows = variant.rows("engine", "load")
-    trials = variant.rows("speed", "trials")
-    probe = run.facts.get("bandwidth")
-    if not rows or not trials or not probe:
-        return {}
-    if variant.speculates:
-        return {key: missing("undefined") for key in ("ceiling_tps", "mbu")}
-    info = rows[0]["info"]
-    depth = sum(row["prompt_tokens"] + (row["record"]["output_tokens"] or 0) / 2 for row in trials) / len(trials)
-    ceiling = roofline.ceiling_figure(probe["best"], info["active_bytes_per_token"], info["kv_bytes_per_token"] * depth)
-    return {"ceiling_tps": ceiling, "mbu": roofline.mbu(found["decode_tps"], ceiling)}
 
 
 def _mmlu(run: RunData, variant: VariantRun) -> Figures:

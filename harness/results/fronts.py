@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from harness.decide import pareto
 from harness.metrics import quality, speed
+from harness.metrics.energy_windows import log_rates
 from harness.record import Figure
 from harness.results.figures import same_scoring
 from harness.results.model import RunData, VariantRun
@@ -77,7 +78,7 @@ def _uncertainty(
     if len(kept) < 2:
         return {variant.name: 1.0 for variant in kept}, []
     items, clusters = _items(run, kept, objectives[0])
-    blocks = _blocks(figures, kept, objectives[1])
+    blocks = _blocks(run, figures, kept, objectives[1])
     names = [variant.name for variant in kept]
     draws = pareto.joint_draws(blocks, items, clusters)
     groups = [group for group in pareto.tied(names, draws, objectives) if len(group) > 1]
@@ -119,11 +120,26 @@ def _probes(variant: VariantRun) -> dict[tuple[str, str], float]:
     }
 
 
-def _blocks(figures: AllFigures, variants: Sequence[VariantRun], key: str) -> Floats:
-    """ln(figure) by block, shape (variants, blocks); one column for a figure that does not vary."""
+def _blocks(run: RunData, figures: AllFigures, variants: Sequence[VariantRun], key: str) -> Floats:
+    """ln(figure / the reference's) by block, shape (variants, blocks); one column for a figure that does not vary."""
+    if key == "energy_j_per_token" and (logs := _energy_logs(run, variants)):
+        turns = sorted(set().union(*logs))
+        return np.array([[found.get(turn, math.nan) for turn in turns] for found in logs], dtype=np.float64)
     if key not in ("decode_tps", "ttft_s"):
         return np.array([[math.log(figures[v.name][key].value or math.nan)] for v in variants], dtype=np.float64)
-    by_block = speed.block_log_rates if key == "decode_tps" else speed.block_log_ttft
-    logs = {variant.name: by_block(variant.trials()) for variant in variants}
-    numbers = sorted({block for found in logs.values() for block in found})
-    return np.array([[found.get(block, math.nan) for block in numbers] for found in logs.values()], dtype=np.float64)
+    if base := run.reference.trials():
+        # Over the reference's in the same block: blocks that took only some variants would else tilt the comparison.
+        logs = [speed.block_log_ratios(key, variant.trials(), base) for variant in variants]
+    else:
+        by_block = speed.block_log_rates if key == "decode_tps" else speed.block_log_ttft
+        logs = [by_block(variant.trials()) for variant in variants]
+    numbers = sorted({block for found in logs for block in found})
+    return np.array([[found.get(block, math.nan) for block in numbers] for found in logs], dtype=np.float64)
+
+
+def _energy_logs(run: RunData, variants: Sequence[VariantRun]) -> list[dict[int, float]]:
+    """ln(joules per token over the reference's) by turn, of each variant; none where any has less than two turns."""
+    base = log_rates(run.reference.rows("speed", "energy"))
+    rates = [log_rates(variant.rows("speed", "energy")) for variant in variants]
+    logs = [{turn: rate - base[turn] for turn, rate in own.items() if turn in base} for own in rates]
+    return logs if all(len(found) > 1 for found in logs) else []

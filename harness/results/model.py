@@ -20,17 +20,19 @@ class PartRows:
         state: pending | done | failed.
         error: Why it failed.
         shared: Whether another variant's identical scoring serves this one.
+        energy: Payloads of its stretches with readings of energy around them.
     """
 
     rows: tuple[Payload, ...]
     state: str
     error: str | None
     shared: bool
+    energy: tuple[Payload, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class VariantRun:
-    """One variant's rows. ``spec`` and ``model`` are as stored."""
+    """One variant's rows. ``spec`` and ``model`` are as stored; ``dropped`` are rounds that a repeat stands for."""
 
     name: str
     reference: bool
@@ -38,6 +40,7 @@ class VariantRun:
     spec: Payload
     model: Payload
     parts: Mapping[tuple[str, str], PartRows]
+    dropped: frozenset[int] = frozenset()
 
     def rows(self, suite: str, part: str) -> tuple[Payload, ...]:
         """Payloads of a part; none if it was not run."""
@@ -55,9 +58,13 @@ class VariantRun:
         left_out = ("speculate", "speculation", "model_path")
         return {key: value for key, value in self.spec.items() if key not in left_out}
 
+    def timed(self) -> tuple[Payload, ...]:
+        """The payloads of the timed trials that count."""
+        return tuple(row for row in self.rows("speed", "trials") if row["block"] not in self.dropped)
+
     def trials(self) -> list[Trial]:
-        """The timed trials as the speed formulas take them."""
-        return [trial_from_payload(row) for row in self.rows("speed", "trials")]
+        """The timed trials that count, as the speed formulas take them."""
+        return [trial_from_payload(row) for row in self.timed()]
 
     def shared(self, suite: str, part: str) -> bool:
         """Whether a part was scored by another variant with the same weights and settings."""

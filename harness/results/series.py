@@ -10,6 +10,7 @@ from harness.metrics import depth, quality, request, speed
 from harness.metrics.flips import flips
 from harness.results import speculation
 from harness.results.model import RunData, VariantRun
+from harness.results.roofline import depth_series
 from harness.stats.summary import relative_to_group
 from harness.suites import floor as floors
 from harness.suites import lossless
@@ -19,7 +20,7 @@ from harness.suites.long_context import score as long_context
 
 def series(run: RunData) -> dict[str, Any]:
     """All series by name; a variant without the rows is left out of a series."""
-    trials = {variant.name: variant.trials() for variant in run.variants}
+    trials = {variant.name: [t for t in variant.trials() if not t.extra] for variant in run.variants}
     trials = {name: found for name, found in trials.items() if found}
     judged = {v.name: code.judge(v.rows("code_syntax", "programs")) for v in run.variants}
     judged = {name: found for name, found in judged.items() if found}
@@ -33,6 +34,7 @@ def series(run: RunData) -> dict[str, Any]:
         },
         "depth_speed": {v.name: points for v in run.variants if (points := depth.series(v.rows("speed", "depth")))},
         "depth_speed_left_out": _without_depths(run),
+        "depth_ceiling": {v.name: points for v in run.variants if (points := depth_series(run, v))},
         "mmlu_by_subject": {
             v.name: {subject: list(pair) for subject, pair in quality.by_subject(rows).items()}
             for v in run.variants

@@ -47,8 +47,8 @@ def _passes(session: Session, plan: SpeedPlan, cells: Mapping[str, Cell], done: 
             fail(name, error)
         return failed
     budget = int(REPEAT_SHARE * plan.depth_rounds * len(names))
-    for number, order in enumerate(there_and_back(len(names), plan.depth_rounds, plan.seed)):
-        for name in (names[index] for index in order):
+    for number in range(plan.depth_rounds):
+        for name in there_and_back(names, number, plan.seed):
             if name in failed or f"{number:04d}" in done[name]:
                 continue
             session.meter.now(f"speed · depths {number + 1}/{plan.depth_rounds} · {name}")
@@ -59,16 +59,15 @@ def _passes(session: Session, plan: SpeedPlan, cells: Mapping[str, Cell], done: 
     return failed
 
 
-def there_and_back(n_variants: int, rounds: int, seed: int) -> list[tuple[int, ...]]:
-    """The order of variants in each pass: every second one is the one before reversed.
+def there_and_back(names: Sequence[str], number: int, seed: int) -> tuple[str, ...]:
+    """The order of variants in a pass: every second one is the one before reversed.
 
-    >>> [a, b, c] = there_and_back(3, 3, 0)
-    >>> a == b[::-1], sorted(c)
-    (True, [0, 1, 2])
+    >>> there_and_back("abc", 0, 0) == there_and_back("abc", 1, 0)[::-1], sorted(there_and_back("abc", 2, 0))
+    (True, ['a', 'b', 'c'])
     """
-    whole = speed.schedule(n_variants, -(-rounds // 2), seed)
-    halves = [half for order in whole for half in (order[:n_variants], order[n_variants:])]
-    return halves[:rounds]
+    whole = speed.palindrome(names, seed, number // 2)
+    half = len(names)
+    return whole[half:] if number % 2 else whole[:half]
 
 
 def _pass(session: Session, plan: SpeedPlan, cell: Cell, number: int, text: Sequence[int], budget: int) -> int:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from harness.backends.base import EngineSpec
 from harness.backends.llama_cpp.gguf import Header, read_header
-from harness.backends.llama_cpp.load import kv_bytes_per_token
 from harness.backends.llama_cpp.score_plan import cells
+from harness.backends.llama_cpp.traffic import kv_bytes_per_token
 from harness.costs import Footprint, longest_scored
 from harness.errors import InputError
 from harness.presets import SuitePlan

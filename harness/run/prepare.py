@@ -13,12 +13,14 @@ from typing import Any
 from harness import __version__
 from harness.backends.base import EngineSpec, Speculate
 from harness.backends.llama_cpp.gguf import read_header
-from harness.config import Config, Variant, expand, select
+from harness.config import Config, Finding, Variant, expand, select
 from harness.errors import InputError
+from harness.meters import open_panel
 from harness.meters.cpus import effective_cpus
 from harness.meters.memory import available_bytes
+from harness.meters.panel import Panel
 from harness.plan import Cell, canonical_json, cells, scoring_identity, spec_identity
-from harness.presets import SuitePlan, resolve
+from harness.presets import SuitePlan, resolve, without_energy
 from harness.run.environment import machine, visible_gpus
 from harness.run.fit import check_memory
 from harness.settings import WEIGHT_BITS, DraftModel, PromptLookup, needs_flash
@@ -69,7 +71,7 @@ class Mmlu:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Everything decided before the first measurement."""
+    """Everything decided before the first measurement. ``energy`` holds open meters, to be closed in the end."""
 
     config: Config
     preset: str
@@ -82,6 +84,7 @@ class Prepared:
     mmlu: Mmlu | None
     fingerprint: str
     warnings: tuple[str, ...] = field(default=())
+    energy: Panel = field(default_factory=Panel)
 
     @property
     def reference(self) -> Variant:
@@ -125,6 +128,8 @@ def prepare(options: SweepOptions, say: Callable[[str], None]) -> Prepared:
     check_memory(specs, suites, available_bytes())
     here = machine()
     digests = {} if mmlu is None else {"mmlu": mmlu.digest}
+    energy = _energy(config, str(options.config_path.parent))
+    suites = suites if energy.counted else without_energy(suites)
     planned = cells(variants, suites, specs, digests)
     said = [*warnings(config, variants, effective_cpus()), *_notes(models, specs)]
     fingerprint = hashlib.sha256(
@@ -139,6 +144,7 @@ def prepare(options: SweepOptions, say: Callable[[str], None]) -> Prepared:
                 "harness": __version__,
                 "machine": here["fingerprint"],
                 "engine": _engine_version(),
+                "energy": [config.energy.model_dump(), energy.describe()["method"], energy.describe()["scope"]],
             }
         ).encode()
     ).hexdigest()
@@ -154,7 +160,18 @@ def prepare(options: SweepOptions, say: Callable[[str], None]) -> Prepared:
         mmlu,
         fingerprint,
         tuple(dict.fromkeys(said)),
+        energy,
     )
+
+
+def _energy(config: Config, folder: str) -> Panel:
+    """The meters of the run. Raises ConfigError where one that the file names can't be read."""
+    panel, asked = open_panel(config.energy, folder), config.energy.meter
+    if asked in ("auto", "none") or panel.counted:
+        return panel
+    panel.close()
+    why = panel.describe()["why"]
+    raise config.fault([Finding(("energy", "meter"), f"{asked}: {why}; mend it, or set meter: auto or none")])
 
 
 def _engine_version() -> str:

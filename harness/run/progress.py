@@ -107,6 +107,11 @@ class Meter:
             left = left_text(left_s(self._done, self._total, now - self._start))
             self.say(f"{100 * self._done / self._total:3.0f}%  {left}  {what}")
 
+    def more(self, seconds: float) -> None:
+        """Expect further work, in estimated seconds."""
+        self._total += seconds
+        self._progress.update(self._task, total=self._total)
+
     def advance(self, seconds: float) -> None:
         """Count work as done, in estimated seconds."""
         self._done = min(self._total, self._done + max(0.0, seconds))

@@ -11,6 +11,7 @@ from typing import Any
 from harness.errors import CellError
 from harness.plan import Cell
 from harness.record import ItemRow
+from harness.run.energy import metered
 from harness.run.pool import WorkerHandle
 from harness.run.scoring import FLOOR_ROWS
 from harness.run.session import Session
@@ -83,7 +84,8 @@ def _mmlu(session: Session, cell: Cell, done: set[str], on_row: Rows) -> None:
     stored = {row.key: row.payload for row in session.store.items(str(cell.id))}
 
     def score(pairs: Sequence[tuple[str, str]], on_result: Callable[[int, Mapping[str, Any]], None]) -> None:
-        worker.call("loglikelihood", lambda row: on_result(row[0], row[1]), pairs=list(pairs), chat=chat)
+        with metered(session, cell):
+            worker.call("loglikelihood", lambda row: on_result(row[0], row[1]), pairs=list(pairs), chat=chat)
 
     chat = _chat(session, cell)
     run_mmlu(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,19 +13,24 @@ from harness.backends.base import EngineSpec
 from harness.errors import CellError, WorkerDied
 from harness.meters.memory import available_bytes
 from harness.plan import Cell, spec_identity
+from harness.run.calm import Calm
 from harness.run.clock import now_ns
 from harness.run.pool import Pool, WorkerHandle
 from harness.run.prepare import Prepared
 from harness.run.progress import Meter
+from harness.stats.drift import flat
 from harness.store import Store
 from harness.suites import speed
 
 # Share of the free memory that engines may hold together; the rest is for scoring contexts and the page cache.
 MEMORY_SHARE = 0.6
-# Idle power is read for this long after loading where there is a counter; an estimate needs no time.
-IDLE_S = 5.0
-# Discarded generations after loading, at the longest prompt; their prompts are never those of a trial.
-WARM_UPS, WARM_UP_TOKENS, WARM_UP_SEED = 2, 12, 987_654_321
+# Waiting for quiet and for cooling may take this long in all: a start, and a share of the time in trials.
+WAIT_LEAST_S, WAIT_SHARE = 20.0, 0.3
+# An estimate of idle power needs a moment only; counters are read over windows of their own.
+IDLE_S = 0.1
+# Discarded generations after loading; their prompts are never those of a trial. Every buffer is made by one after the
+# longest prompt; short ones follow until five in a row take equal time.
+WARM_UPS_LEAST, WARM_UPS_MOST, WARM_UP_TOKENS, WARM_UP_SEED = 5, 12, 12, 987_654_321
 
 # Texts that grow to a depth are none of the trials' prompts.
 DEPTH_SEED = 123_456_789
@@ -44,6 +49,10 @@ class Session:
     reference_written: bool = False
     broken: dict[str, str] = field(default_factory=dict)
     _loads: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _fixed: tuple[int, ...] = ()
+    _calm: Calm = field(default_factory=Calm)
+    _spent_s: float = 0.0
+    _waited_s: float = 0.0
 
     @cached_property
     def pool(self) -> Pool:
@@ -66,32 +75,51 @@ class Session:
         """Load and warm up, both outside of any clock but the load's own; returns the bytes it holds."""
         loaded = worker.call("load", spec=spec)
         plan = self.prepared.suites.speed
-        length = max(plan.prompt_tokens) if plan else 64
-        drawn = speed.prompts((length,), WARM_UPS, WARM_UP_SEED, lambda text: _tokens(worker, text))
-        memory = worker.call("warm", prompts=[block[length] for block in drawn], output_tokens=WARM_UP_TOKENS)
-        idle = worker.call("idle", seconds=IDLE_S)
-        self._loads[spec_identity(spec)] = {**loaded, **memory, "idle": idle}
+        lengths = (max(plan.prompt_tokens) if plan else WARM_UP_TOKENS, WARM_UP_TOKENS)
+        longest, fixed = speed.prompts(lengths, WARM_UP_SEED, lambda text: _tokens(worker, text))
+
+        def generate(prompt: Sequence[int], times: int) -> dict[str, Any]:
+            found: dict[str, Any] = worker.call("warm", prompts=[prompt] * times, output_tokens=WARM_UP_TOKENS)
+            return found
+
+        memory = generate(longest, 1)
+        seconds: list[float] = []
+        while plan and len(seconds) < WARM_UPS_MOST and not flat(seconds):
+            memory = generate(fixed, 1 if seconds else WARM_UPS_LEAST)
+            seconds += memory["seconds"]
+        counted = self.prepared.energy.counted
+        idle = [] if counted else worker.call("idle", seconds=IDLE_S, threads=spec.threads)["energy"]
+        self._fixed = self._fixed or fixed
+        warmth = {"seconds": seconds, "flat": flat(seconds)} if plan else None
+        held = {key: memory[key] for key in ("peak_rss_bytes", "rss_bytes")}
+        self._loads[spec_identity(spec)] = {**loaded, **held, "warm": warmth, "idle": idle}
         return int(memory["rss_bytes"] or memory["peak_rss_bytes"] or spec.ctx)
+
+    @property
+    def fixed_prompt(self) -> tuple[int, ...]:
+        """The short prompt of warm-ups and sentinels, the same for all variants, which share one tokenizer."""
+        return self._fixed
 
     def loaded(self, name: str) -> dict[str, Any]:
         """What loading the variant found: load_s, info, memory. Loads it where needed."""
         self.worker(name)
         return self._loads[spec_identity(self.prepared.specs[name])]
 
-    def speed_prompts(self) -> list[dict[int, tuple[int, ...]]]:
-        """Prompts by turn (two a round) and length, the same for all variants."""
+    def speed_prompts(self) -> list[tuple[int, ...]]:
+        """Prompts by turn, two a round, the same for all variants; after those of the rounds, those of repeats."""
         plan = self.prepared.suites.speed
         assert plan is not None
+        lengths = [plan.prompt_tokens[number % len(plan.prompt_tokens)] for number in range(plan.most_rounds)]
+        turns = [length for length in lengths for _ in range(2)]
         first = self.first_worker()
-        return speed.prompts(plan.prompt_tokens, 2 * plan.rounds, plan.seed, lambda text: _tokens(first, text))
+        return speed.prompts([*turns, *turns], plan.seed, lambda text: _tokens(first, text))
 
     def depth_prompts(self) -> list[tuple[int, ...]]:
         """The text of each pass over the depths, the same for all variants."""
         plan = self.prepared.suites.speed
         assert plan is not None
-        length, first = plan.depths[-1], self.first_worker()
-        drawn = speed.prompts((length,), plan.depth_rounds, plan.seed + DEPTH_SEED, lambda text: _tokens(first, text))
-        return [block[length] for block in drawn]
+        lengths, first = [plan.depths[-1]] * plan.depth_rounds, self.first_worker()
+        return speed.prompts(lengths, plan.seed + DEPTH_SEED, lambda text: _tokens(first, text))
 
     def first_worker(self) -> WorkerHandle:
         """Any variant that loads; they all share one tokenizer. Raises CellError where none does."""
@@ -141,6 +169,24 @@ class Session:
             yield
         finally:
             self.store.add_seconds(cell_id, (now_ns() - start) / 1e9)
+
+    def spent(self, seconds: float) -> None:
+        """Count seconds of timed work; waiting is allowed in proportion."""
+        self._spent_s += seconds
+
+    def wait(self, codes: Collection[str]) -> tuple[float, bool]:
+        """Wait, for a bounded time, until a disturbed or hot machine has calmed down.
+
+        Returns:
+            Seconds waited, and whether the machine is calm as far as can be told.
+        """
+        waited, calm = self._calm.wait(codes, WAIT_LEAST_S + WAIT_SHARE * self._spent_s - self._waited_s)
+        self._waited_s += waited
+        return waited, calm
+
+    def more(self, variants: Collection[str], share: float) -> None:
+        """Expect more of the variants' trials, as a share of those planned."""
+        self.meter.more(share * sum(self.seconds.get((name, "speed", "trials"), 0.0) for name in variants))
 
     def advance(self, variant: str, suite: str, part: str, share: float) -> None:
         """Count a share of a cell as done."""

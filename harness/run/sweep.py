@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,11 +17,14 @@ from harness import __version__
 from harness.costs import DEMO, SAMPLE_SHARE, ModelSize, cell_s, default_machine, size_of_file
 from harness.decide.view import speculation_faults
 from harness.errors import CellError, InputError
-from harness.meters import describe, open_meters
-from harness.meters.bandwidth import bandwidth
+from harness.meters import cuda
+from harness.meters.bandwidth import PASSES, bandwidth, both
 from harness.meters.cpus import effective_cpus
+from harness.meters.memory import available_bytes
 from harness.record import ItemRow
 from harness.run.depths import run_depths
+from harness.run.energy import run_energy
+from harness.run.environment import last_level_cache
 from harness.run.folder import RunFolder, check_folder, open_folder
 from harness.run.prepare import Prepared, SweepOptions, prepare
 from harness.run.progress import Meter
@@ -58,6 +62,11 @@ def sweep(options: SweepOptions) -> SweepOutcome:
 
     check_folder(options)
     prepared = prepare(options, lambda what: say(f"preparing {what}"))
+    with closing(prepared.energy):
+        return _swept(options, prepared, console, say)
+
+
+def _swept(options: SweepOptions, prepared: Prepared, console: Console, say: Callable[[str], None]) -> SweepOutcome:
     opened = open_folder(options, prepared, datetime.now(UTC))
     try:
         for line in prepared.warnings:
@@ -81,11 +90,13 @@ def sweep(options: SweepOptions) -> SweepOutcome:
 
 
 def _verdict(folder: Path) -> str:
-    """The decision in a sentence, from results.json, and a line on variants whose speculation changed their text."""
+    """The decision in a sentence, from results.json; how quiet the machine was; and whose speculation changed text."""
     results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
     lead = "Provisional, from a smoke run. " if results["preset"] == "smoke" else ""
     fault = speculation_faults(results["variants"])
-    return "\n".join([f"{lead}{results['decision']['reason']}", *([f"FAULT: {fault}"] if fault else [])])
+    quiet = results["quiet"]["sentence"]
+    lines = [f"{lead}{results['decision']['reason']}", quiet, f"FAULT: {fault}" if fault else ""]
+    return "\n".join(line for line in lines if line)
 
 
 def rebuild_report(run: Path, out: Path | None) -> Path:
@@ -138,7 +149,7 @@ def _register(opened: RunFolder, prepared: Prepared) -> None:
             "digest": prepared.mmlu.digest,
             "is_sample": prepared.mmlu.source.is_sample,
         },
-        "energy": describe(open_meters()),
+        "energy": prepared.energy.describe(),
         "warnings": list(prepared.warnings),
     }
     for key, value in facts.items():
@@ -193,20 +204,52 @@ def _measure(
             _machine(session)
             _engines(session)
             meter.start()
+            run_quality(session)  # first, so that the last trials can go to variants that may be chosen
             run_speed(session)
             run_depths(session)
-            run_quality(session)
+            run_energy(session)
         finally:
             session.pool.close()
+        _machine_again(session)
         meter.done()
 
 
 def _machine(session: Session) -> None:
-    """Memory bandwidth, once per run."""
-    if session.store.get("bandwidth") is None:
-        session.meter.now("memory bandwidth")
-        cache = max((int(size) for size in (session.prepared.machine.get("caches") or {}).values()), default=0) or None
-        session.store.put("bandwidth", bandwidth(threads=effective_cpus(), cache_bytes=cache).as_dict())
+    """Memory bandwidth, before anything runs: with every usable CPU, each variant's threads, and of the GPU if used."""
+    store, specs = session.store, session.prepared.specs.values()
+    every = effective_cpus()
+    found: dict[str, Any] = dict(store.get("bandwidths") or {})
+    for threads in sorted({every, *(spec.threads for spec in specs)}):
+        if str(threads) not in found:
+            session.meter.now(f"memory bandwidth, {threads} threads")
+            found[str(threads)] = bandwidth(threads=threads, cache_bytes=_cache(session)).as_dict()
+    if "gpu" not in found and any(spec.gpu_layers for spec in specs):
+        session.meter.now("memory bandwidth of the GPU")
+        found["gpu"] = cuda.bandwidth()
+    _keep(store, found, every)
+
+
+def _machine_again(session: Session) -> None:
+    """The same of the CPUs once all is measured, if memory allows: other load at the start must not lower a ceiling."""
+    found = dict(session.store.get("bandwidths") or {})
+    for name, first in found.items():
+        size = first.get("array_bytes")
+        if name == "gpu" or not size or first["n"] > PASSES or size > (available_bytes() or 0) // 4:
+            continue
+        session.meter.now(f"memory bandwidth again, {name} threads")
+        found[name] = both(first, bandwidth(threads=int(name), cache_bytes=_cache(session), size=size).as_dict())
+    _keep(session.store, found, effective_cpus())
+
+
+def _cache(session: Session) -> int | None:
+    return last_level_cache(session.prepared.machine.get("caches") or {})
+
+
+def _keep(store: Store, found: dict[str, Any], every: int) -> None:
+    """``bandwidths`` by threads; ``bandwidth`` is the one with every usable CPU."""
+    store.put("bandwidths", found)
+    if str(every) in found:
+        store.put("bandwidth", found[str(every)])
 
 
 def _engines(session: Session) -> None:

@@ -2,38 +2,43 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import pairwise
+from statistics import median
 from typing import Any
 
-from harness.backends.base import Backend, GenerateRequest
-from harness.meters import open_meters
-from harness.meters.base import EnergyMeter, window
+from harness.backends.base import Backend, Emission, GenerateRequest
+from harness.meters.base import window
 from harness.meters.contention import Sampler, codes, contention
+from harness.meters.estimate import EstimateMeter
 from harness.meters.memory import peak_rss_bytes, rss_bytes
 from harness.run.clock import now_ns
-from harness.run.tasks import no_collection, record_of
+from harness.run.tasks import no_collection, record_of, stream
 
 Send = Callable[[Any], None]
+# Pieces of a text that follow one another this many tokens apart; a prime, so that each comes once before any again.
+PIECE_STEP = 1009
 
 
 @cache
-def _instruments() -> tuple[list[EnergyMeter], Sampler]:
-    """This process's meters, opened once."""
-    return open_meters(), Sampler()
+def _instruments() -> tuple[EstimateMeter, Sampler]:
+    """This process's estimate of its own energy, and its sampler. Counters are read by the parent, over windows."""
+    return EstimateMeter(), Sampler()
 
 
 def trial(backend: Backend, send: Send, prompt: Sequence[int], output_tokens: int, threads: int) -> dict[str, Any]:
     """Generate exactly ``output_tokens`` greedily after ``prompt`` and return the raw payload of a trial.
 
-    The energy window is the request: from just before it is sent to just after its last token.
+    The energy, an estimate, is that of the request: from just before it is sent to just after its last token.
     """
-    meters, sampler = _instruments()
+    estimate, sampler = _instruments()
     request = GenerateRequest(tuple(prompt), output_tokens, ignore_eos=True)
     before = sampler.read()
-    readings = [meter.read() for meter in meters]
+    start = estimate.read()
     record = record_of(backend, request)
-    energy = [pair for meter, start in zip(meters, readings, strict=True) for pair in window(start, meter.read())]
+    energy = window(start, estimate.read())
     seen = contention(before, sampler.read(), sampler.n_cpus, threads)
     record["codes"] = [*record["codes"], *codes(seen)]
     return {"prompt_tokens": len(prompt), "record": record, "contention": seen, "energy": energy}
@@ -57,25 +62,69 @@ def depths(
 
 
 def warm(backend: Backend, send: Send, prompts: Sequence[Sequence[int]], output_tokens: int) -> dict[str, Any]:
-    """Warm the engine with discarded generations; returns the process's memory afterwards, bytes."""
+    """Discarded generations; returns the seconds each took and the process's memory afterwards, bytes."""
+    seconds = []
     for prompt in prompts:
+        start = now_ns()
         record_of(backend, GenerateRequest(tuple(prompt), output_tokens, ignore_eos=True))
-    return {"peak_rss_bytes": peak_rss_bytes(), "rss_bytes": rss_bytes()}
+        seconds.append((now_ns() - start) / 1e9)
+    return {"seconds": seconds, "peak_rss_bytes": peak_rss_bytes(), "rss_bytes": rss_bytes()}
 
 
-def idle(backend: Backend, send: Send, seconds: float) -> list[dict[str, Any]]:
-    """Energy readings over ``seconds`` with the model loaded and nothing to do; an estimate takes a moment only.
+def sentinel(backend: Backend, send: Send, prompt: Sequence[int], output_tokens: int) -> float | None:
+    """Median gap between the tokens of a short fixed generation without speculation, seconds; None without gaps."""
+    request = GenerateRequest(tuple(prompt), output_tokens, ignore_eos=True, speculate=False)
+    _, stamps, _, _ = stream(backend, request)
+    gaps = [(b - a) / 1e9 for (a, _), (b, _) in pairwise(stamps)]
+    return median(gaps) if gaps else None
 
-    Readings of a time in which others kept the machine busy carry the reason ``contended``: they are no baseline.
+
+def idle(backend: Backend, send: Send, seconds: float, threads: int) -> dict[str, Any]:
+    """Do nothing for some seconds with the model loaded; returns the estimate of the energy and who else was busy.
+
+    An estimate of a time in which others kept the machine busy carries the reason ``contended``: it is no baseline.
     """
-    import time
+    estimate, sampler = _instruments()
+    before, start = sampler.read(), estimate.read()
+    time.sleep(seconds)
+    pairs = window(start, estimate.read())
+    seen = contention(before, sampler.read(), sampler.n_cpus, threads=1)
+    found = list(codes(seen))
+    if "contended" in found:
+        pairs = [{**pair, "reason": pair["reason"] or "contended"} for pair in pairs]
+    return {"record": {"codes": found}, "contention": seen, "energy": pairs}
 
-    from harness.meters.base import idle_window
 
-    meters, sampler = _instruments()
-    counted = [meter for meter in meters if not meter.method.startswith("estimate")]
-    wait_s = seconds if counted else 0.1
-    before = sampler.read()
-    pairs = [pair for meter in meters for pair in idle_window(meter, wait_s, time.sleep)]
-    busy = "contended" in codes(contention(before, sampler.read(), sampler.n_cpus, threads=1))
-    return [{**pair, "reason": "contended"} if busy and not pair["reason"] else pair for pair in pairs]
+def spend(
+    backend: Backend,
+    send: Send,
+    pool: Sequence[int],
+    head: Sequence[int],
+    length: int,
+    first: int,
+    output_tokens: int,
+    seconds: float,
+    threads: int,
+) -> dict[str, Any]:
+    """Generate one request after another until ``seconds`` have passed, at least one; returns what was done.
+
+    Every prompt is another piece of ``length`` tokens of ``pool``, ``head`` included, so that no cache can serve it.
+    """
+    _, sampler = _instruments()
+    before, start, done, tokens = sampler.read(), now_ns(), 0, 0
+    span = len(pool) - length + len(head) + 1
+    while not done or now_ns() - start < seconds * 1e9:
+        at = (first + done * PIECE_STEP) % span
+        prompt = (*head, *pool[at : at + length - len(head)])
+        for part in backend.generate(GenerateRequest(prompt, output_tokens, ignore_eos=True)):
+            tokens += len(part.tokens) if isinstance(part, Emission) else 0
+        done += 1
+    seen = contention(before, sampler.read(), sampler.n_cpus, threads)
+    short = ["short_output"] * (tokens < done * output_tokens)
+    return {
+        "record": {"codes": [*codes(seen), *short]},
+        "contention": seen,
+        "requests": done,
+        "prompt_tokens": done * length,
+        "output_tokens": tokens,
+    }

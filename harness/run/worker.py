@@ -40,7 +40,9 @@ METHODS: dict[str, str] = {
     "trial": "trial",
     "depths": "trial",
     "warm": "trial",
+    "sentinel": "trial",
     "idle": "trial",
+    "spend": "trial",
 }
 
 

@@ -71,3 +71,20 @@ def drift(
     change, low, high = (math.expm1(min(s * span, 300.0)) for s in (slope, slope - half, slope + half))
     flagged = abs(change) > DRIFT_LIMIT and (low > 0 or high < 0)
     return Drift(change, low, high, int(x.size), flagged)
+
+
+def flat(durations: Sequence[float], last: int = 5) -> bool:
+    """Whether repeated work has stopped getting faster or slower: no drift over the ``last`` durations.
+
+    Args:
+        durations: Seconds of equal pieces of work, in order.
+        last: How many of them count; fewer values are never flat.
+
+    >>> flat([3.0, 2.0, 1.5, 1.2, 1.1]), flat([3.0, 2.0, 1.0, 1.01, 0.99, 1.0, 1.01])
+    (False, True)
+    """
+    if len(durations) < last:
+        return False
+    tail = durations[-last:]
+    found = drift(range(last), [1 / seconds for seconds in tail], [0] * last)
+    return found is not None and not found.flagged

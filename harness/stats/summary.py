@@ -70,9 +70,13 @@ def jitter_pct(values: Sequence[float] | Floats) -> tuple[float, bool] | None:
 
 
 def jitter_interval(values: Sequence[float] | Floats) -> tuple[float, float] | None:
-    """Bootstrap interval of `jitter_pct`."""
+    """Bootstrap interval of `jitter_pct`.
+
+    J80 of few values is too small more often than too large, so its interval is corrected for that.
+    """
     x = np.asarray(values, dtype=float)
-    return bootstrap(x, mad_rows if x.size < J80_MIN_N else j80_rows)
+    few = bool(x.size < J80_MIN_N)
+    return bootstrap(x, mad_rows if few else j80_rows, corrected=not few)
 
 
 def relative_to_group(values: Sequence[float], groups: Sequence[Hashable], min_size: int = 3) -> Floats:

@@ -12,7 +12,7 @@ from importlib.resources.abc import Traversable
 from typing import Any
 
 from harness.errors import InputError
-from harness.settings import SUITES
+from harness.suite_settings import SUITES
 
 
 def suite_file(name: str) -> Traversable:

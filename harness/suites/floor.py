@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.record import Figure, missing
-from harness.stats.interval import bootstrap
+from harness.stats.interval import percentile_interval
 from harness.stats.summary import enough_for_percentile, percentile
 from harness.suites.fidelity import block_mean, kl_rows, log_softmax
 from harness.suites.resample import Floats
@@ -89,7 +89,7 @@ def figures(rows: Sequence[Row]) -> dict[str, Figure]:
 
     ``kl_floor`` and ``top1_floor`` are means over positions with a t interval over blocks of 8; ``logprob_floor`` is
     the 95th percentile over positions (at least 20) of the largest change of log-probability among the 50 likeliest
-    tokens, with a bootstrap over positions and the maximum in its conditions.
+    tokens, with an interval by order of the values (from 72 positions on) and the maximum in its conditions.
     """
     good = sorted((row for row in rows if row["finite"]), key=lambda row: int(row["start"]))
     reasons = ("nonfinite",) if len(good) < len(rows) else ()
@@ -106,8 +106,7 @@ def figures(rows: Sequence[Row]) -> dict[str, Figure]:
 def _p95(values: Floats, reasons: tuple[str, ...]) -> Figure:
     if not enough_for_percentile(95, len(values)) or not len(values):
         return missing(*reasons, "small_n" if len(values) else "not_measured", n=len(values))
-    ends = bootstrap(values, lambda draws: np.percentile(draws, 95, axis=-1))
-    low, high = ends or (None, None)
+    low, high = percentile_interval(values, 95) or (None, None)
     return Figure(percentile(values, 95), low, high, len(values), reasons, {"max": float(values.max())})
 
 

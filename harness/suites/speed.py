@@ -13,22 +13,16 @@ from harness.suites.long_context.text import Kind, generate
 Tokens = tuple[int, ...]
 
 
-def prompts(
-    lengths: Sequence[int], rounds: int, seed: int, tokenize: Callable[[str], list[int]]
-) -> list[dict[int, Tokens]]:
-    """Prompts of exactly the lengths asked for, new ones each round, no two with a common beginning.
+def prompts(lengths: Sequence[int], seed: int, tokenize: Callable[[str], list[int]]) -> list[Tokens]:
+    """Prompts of exactly the lengths asked for, no two with a common beginning.
 
     After the BOS token, if there is one, the very first token is new in every prompt while the pool of opening words
-    lasts (about 80 prompts); later ones differ within the first three. All variants get the prompts of their round.
+    lasts (about 80 prompts); later ones differ within the first three.
 
     Args:
-        lengths: Tokens, BOS included; each at least 4.
-        rounds: How many rounds.
+        lengths: Tokens of each prompt, BOS included; each at least 4.
         seed: Of everything.
         tokenize: Token ids of a text, with BOS where the model wants one.
-
-    Returns:
-        One ``{length: token ids}`` per round.
 
     Raises:
         InputError: If a length is below 4, or there are not enough different openings.
@@ -36,26 +30,20 @@ def prompts(
     if min(lengths, default=4) < 4:
         raise InputError(f"speed: prompt_tokens {min(lengths)}: too short; expected at least 4")
     openings = _openings(random.Random(f"speed:{seed}"), tokenize)
-    result: list[dict[int, Tokens]] = []
-    for turn in range(rounds):
-        made = {}
-        for place, length in enumerate(dict.fromkeys(lengths)):
-            made[length] = _prompt(next(openings), length, turn * len(lengths) + place, seed, tokenize)
-        result.append(made)
-    return result
+    return [_prompt(next(openings), length, place, seed, tokenize) for place, length in enumerate(lengths)]
 
 
-def schedule(n_variants: int, rounds: int, seed: int) -> list[tuple[int, ...]]:
-    """The order of variants in each round: a palindrome A B C ... C B A, drawn anew each round.
+def palindrome(names: Sequence[str], seed: int, number: int) -> tuple[str, ...]:
+    """The order of variants in a round: A B C ... C B A, drawn anew for each number.
 
     A drift that is linear in time falls on every variant alike: the two turns of each lie around the same middle.
 
-    Returns:
-        Per round ``2 n_variants`` indices.
+    >>> order = palindrome(["a", "b", "c"], 0, 7)
+    >>> order == order[::-1], sorted(order)
+    (True, ['a', 'a', 'b', 'b', 'c', 'c'])
     """
-    rng = random.Random(f"schedule:{seed}")
-    orders = [rng.sample(range(n_variants), n_variants) for _ in range(rounds)]
-    return [(*order, *reversed(order)) for order in orders]
+    order = random.Random(f"round:{seed}:{number}").sample(list(names), len(names))
+    return (*order, *reversed(order))
 
 
 def _openings(rng: random.Random, tokenize: Callable[[str], list[int]]) -> Iterator[str]:

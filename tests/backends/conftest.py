@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from harness.backends.llama_cpp.gguf import GGML_TYPES
 from harness.errors import InputError
 
 TOY_VOCAB = 12
@@ -107,7 +108,7 @@ class ToyVocab:
 def gguf_bytes(
     *, magic=b"GGUF", version=3, tensors=(("token_embd.weight", (4, 8), 0),), metadata=None, data=True
 ) -> bytes:
-    """A small GGUF file: header, and zeros for the tensors (f32 or f16)."""
+    """A small GGUF file: header, and zeros for the tensors. Metadata: texts, counts, and tuples of counts or truths."""
     metadata = {"general.architecture": "llama"} if metadata is None else metadata
 
     def text(value):
@@ -115,13 +116,19 @@ def gguf_bytes(
 
     out = magic + struct.pack("<IQQ", version, len(tensors), len(metadata))
     for key, value in metadata.items():
-        out += text(key) + (
-            struct.pack("<I", 8) + text(value) if isinstance(value, str) else struct.pack("<II", 4, value)
-        )
+        out += text(key)
+        if isinstance(value, str):
+            out += struct.pack("<I", 8) + text(value)
+        elif isinstance(value, tuple):
+            kind, code = (7, "?") if isinstance(value[0], bool) else (4, "I")
+            out += struct.pack(f"<IIQ{len(value)}{code}", 9, kind, len(value), *value)
+        else:
+            out += struct.pack("<II", 4, value)
     offset = 0
     for name, dims, kind in tensors:
         out += text(name) + struct.pack(f"<I{len(dims)}Q", len(dims), *dims) + struct.pack("<IQ", kind, offset)
-        size = int(np.prod(dims)) * {0: 4, 1: 2}[kind]
+        _, block, block_bytes = GGML_TYPES[kind]
+        size = int(np.prod(dims)) // block * block_bytes
         offset += -(-size // 32) * 32
     out += b"\0" * (-len(out) % 32)
     return out + b"\0" * offset if data else out

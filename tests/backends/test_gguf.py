@@ -6,7 +6,6 @@ import struct
 import pytest
 
 from harness.backends.llama_cpp.gguf import read_header
-from harness.backends.llama_cpp.load import active_bytes_per_token, kv_bytes_per_token
 from harness.backends.llama_cpp.quantize import check_type, estimate_bytes, file_type
 from harness.errors import InputError
 
@@ -24,6 +23,7 @@ def test_header_is_read(gguf_file):
         ("token_embd.weight", "f16", 32, 64),
         ("output_norm.weight", "f32", 4, 16),
     ]
+    assert [t.rows for t in header.tensors] == [8, 1]
     assert header.elements == 36 and header.main_kind == "f16"
 
 
@@ -78,32 +78,6 @@ def test_random_bytes_never_crash_the_reader(tmp_path):
         path.write_bytes(b"GGUF\3\0\0\0" + rng.randbytes(rng.randrange(400)))
         with pytest.raises(InputError):
             read_header(path)
-
-
-def test_kv_bytes_by_hand(gguf_file):
-    metadata = {
-        "general.architecture": "llama",
-        "llama.block_count": 30,
-        "llama.attention.head_count": 9,
-        "llama.attention.head_count_kv": 3,
-        "llama.embedding_length": 576,
-    }
-    header = read_header(gguf_file(metadata=metadata))
-    assert kv_bytes_per_token(header, "f16") == 30 * 3 * (64 + 64) * 2
-    assert kv_bytes_per_token(header, "q8_0") == 30 * 3 * (64 + 64) * 34 // 32
-
-
-def test_active_bytes_count_a_tied_embedding_once_and_an_untied_one_not(gguf_file):
-    embedding, block = ("token_embd.weight", (4, 8), 0), ("blk.0.attn_q.weight", (4, 4), 0)
-    assert active_bytes_per_token(read_header(gguf_file(tensors=(embedding, block)))) == (128 + 64, False)
-    output = ("output.weight", (4, 8), 1)
-    assert active_bytes_per_token(read_header(gguf_file(tensors=(embedding, block, output)))) == (64 + 64, False)
-
-
-def test_active_bytes_of_a_mixture_count_the_routed_share(gguf_file):
-    metadata = {"general.architecture": "llama", "llama.expert_count": 4, "llama.expert_used_count": 1}
-    tensors = (("blk.0.attn_q.weight", (4, 4), 0), ("blk.0.ffn_up_exps.weight", (4, 4, 4), 0))
-    assert active_bytes_per_token(read_header(gguf_file(metadata=metadata, tensors=tensors))) == (64 + 64, True)
 
 
 def test_types_are_checked():

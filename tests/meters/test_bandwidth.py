@@ -19,7 +19,8 @@ def clock_of(*stamps_ns: int) -> Iterator[int]:
 @pytest.mark.parametrize(
     ("cache", "free", "size"),
     [
-        (300 * MIB, 24 * GIB, GIB),  # capped
+        (300 * MIB, 24 * GIB, 1200 * MIB),  # 4 x cache, however large
+        (2 * GIB, 64 * GIB, 4 * GIB),  # capped
         (32 * MIB, 24 * GIB, 128 * MIB),  # 4 x cache
         (1 * MIB, 24 * GIB, 64 * MIB),  # at least
         (None, None, 128 * MIB),
@@ -54,11 +55,49 @@ def test_pages_are_written_before_they_are_read() -> None:
 
 def test_bandwidth_says_what_it_used() -> None:
     seen = bandwidth(threads=2, cache_bytes=2 * MIB, size=4 * MIB)
-    assert seen.best >= seen.median > 0 and seen.n >= 3
+    assert seen.best >= seen.median > 0 and 7 <= seen.n <= 9
     assert (seen.array_bytes, seen.threads, seen.enough) == (4 * MIB, 2, False)
     assert bandwidth(threads=1, cache_bytes=MIB, size=4 * MIB).enough is True
     assert bandwidth(threads=1, size=MIB).enough is None
     json.dumps(seen.as_dict(), allow_nan=False)
+
+
+class Slow:
+    """A reader of 1 GiB whose passes run at 1 GiB/s, so that seven take 7 s."""
+
+    array_bytes = GIB
+    closed = False
+
+    def __init__(self, size: int, threads: int) -> None:
+        self.sizes = [size]
+
+    def once(self) -> float:
+        return float(GIB)
+
+    def passes(self, n: int, limit_s: float, least: int = 1) -> list[float]:
+        assert least == 7 and n >= least
+        return [1.0, 3.0, 2.0] * 3
+
+    def shrink(self, size: int) -> None:
+        self.array_bytes = size
+
+    def close(self) -> None:
+        Slow.closed = True
+
+
+def test_where_memory_is_slow_the_array_is_made_smaller_and_passes_stay_seven() -> None:
+    seen = bandwidth(threads=1, cache_bytes=200 * MIB, make=Slow)  # type: ignore[arg-type]
+    assert seen.array_bytes == int(GIB * 1.5 / 7)  # what seven passes read in 1.5 s
+    assert (seen.enough, seen.best, seen.median, seen.n) == (False, 3.0, 2.0, 9)
+    assert Slow.closed
+
+
+def test_a_shrunken_reader_reads_less_with_as_many_threads() -> None:
+    reader = Reader(1_000_000, threads=3)
+    reader.shrink(400_000)
+    assert reader.array_bytes == 400_000 and [part.nbytes for part in reader._slices] == [133_336, 133_332, 133_332]
+    assert reader.once() > 0
+    reader.close()
 
 
 def test_sentinel_repeats() -> None:

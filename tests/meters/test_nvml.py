@@ -24,6 +24,10 @@ class FakeNvml:
         self.names = names
         self.refuse = refuse
         self.energy = {i: 123_456_000 for i in range(len(names))}
+        self.milliwatts = 187_000
+        self.instant: int | None = None
+        self.architecture = 9
+        self.mig, self.virtualization = 0, 0
         self.processes: list[Any] = []
 
     def _check(self, call: str) -> None:
@@ -59,7 +63,23 @@ class FakeNvml:
 
     def nvmlDeviceGetPowerUsage(self, handle: int) -> int:
         self._check("power")
-        return 187_000
+        return self.milliwatts
+
+    def nvmlDeviceGetFieldValues(self, handle: int, fields: list[int]) -> list[Any]:
+        assert fields == [186]
+        if self.instant is None:
+            return [SimpleNamespace(nvmlReturn=3, value=SimpleNamespace(uiVal=0))]
+        return [SimpleNamespace(nvmlReturn=0, value=SimpleNamespace(uiVal=self.instant))]
+
+    def nvmlDeviceGetArchitecture(self, handle: int) -> int:
+        return self.architecture
+
+    def nvmlDeviceGetMigMode(self, handle: int) -> list[int]:
+        self._check("mig")
+        return [self.mig, self.mig]
+
+    def nvmlDeviceGetVirtualizationMode(self, handle: int) -> int:
+        return self.virtualization
 
     def nvmlDeviceGetTemperature(self, handle: int, sensor: int) -> int:
         self._check("temperature")
@@ -70,16 +90,120 @@ class FakeNvml:
         return self.processes
 
 
-def test_energy_window_in_millijoules_with_power_beside_it() -> None:
-    lib = FakeNvml()
-    meter = NvmlMeter(lib, env={})
+class Tick:
+    """A clock that only moves when told, seconds."""
+
+    s = 100.0
+
+    def __call__(self) -> int:
+        return round(self.s * 1e9)
+
+
+def test_energy_window_in_millijoules_with_the_reported_power_summed_up_beside_it() -> None:
+    lib, clock = FakeNvml(), Tick()
+    meter = NvmlMeter(lib, env={}, clock=clock)
     before = meter.read()
-    lib.energy[0] = 123_486_000
+    clock.s, lib.energy[0] = 110.0, 123_486_000
     pair = window(before, meter.read())[0]
-    assert (pair["domain"], pair["unit"], pair["range"], pair["power_w"]) == ("gpu:GPU-00-x", "mj", None, 187.0)
+    assert (pair["domain"], pair["method"], pair["unit"], pair["range"]) == ("gpu:GPU-00-x", "nvml", "mj", None)
     assert pair["after"] - pair["before"] == 30_000  # 30 J: 0.5 J/token over 60 tokens
-    assert pair["power_range_w"] == [187.0, 187.0]
-    assert meter.resolution_s == 0.1 and meter.driver == "570.1"
+    assert (pair["power_j"], pair["window_s"], pair["resolution_s"]) == (1870.0, 10.0, 0.1)  # 187 W x 10 s
+    assert pair["scope"] == "H100, the whole board"
+    assert (meter.resolution_s, meter.least_s, meter.driver) == (0.1, 5.0, "570.1")
+
+
+def test_a_counter_that_lies_is_told_from_the_power() -> None:
+    """Recorded: 5 s idle at 187 J by the power and 327 J by the counter."""
+    from harness.metrics.energy import disagreement, joules
+
+    lib, clock = FakeNvml(), Tick()
+    lib.milliwatts = 37_400
+    meter = NvmlMeter(lib, env={}, clock=clock)
+    before = meter.read()
+    for _ in range(50):
+        clock.s += 0.1
+        lib.energy[0] += 6540
+        meter.poll()
+    pair = window(before, meter.read())[0]
+    assert joules(pair) == (327.0, None) and pair["power_j"] == pytest.approx(187.0)
+    assert disagreement([pair]) == "gpu:GPU-00-x: its counter says 65 W, the device reports 37 W"
+
+
+def sampled(lib: FakeNvml, watts: list[float], step_s: float = 0.05) -> dict[str, Any]:
+    """The window over a trace of power, one sample a step."""
+    clock = Tick()
+    lib.milliwatts = lib.instant = round(watts[0] * 1000)
+    if "instant" in lib.refuse:
+        lib.instant = None
+    meter = NvmlMeter(lib, env={}, clock=clock)
+    before = meter.read()
+    for value in watts[1:]:
+        clock.s += step_s
+        lib.milliwatts = round(value * 1000)
+        lib.instant = None if lib.instant is None else lib.milliwatts
+        meter.poll()
+    return window(before, meter.read())[0] | {"least_s": meter.least_s, "of": meter.method}
+
+
+def test_without_a_counter_power_is_summed_up_over_time() -> None:
+    # 100 W for 1 s, a rise to 300 W within 0.05 s, 300 W for 2 s: 100 + 10 + 600 J.
+    pair = sampled(FakeNvml(energy="Not Supported"), [100.0] * 21 + [300.0] * 41)
+    assert (pair["method"], pair["of"], pair["unit"], pair["reason"]) == ("nvml-power", "nvml-power", "j", None)
+    assert pair["after"] - pair["before"] == pytest.approx(710.0) and pair["window_s"] == pytest.approx(3.05)
+    assert (pair["resolution_s"], pair["least_s"]) == (0.1, 5.0) and "power_j" not in pair
+
+
+def test_an_averaged_power_is_as_coarse_as_its_average() -> None:
+    def found(name: str, architecture: int, instant: bool = False) -> tuple[float, float]:
+        lib = FakeNvml((name,), energy="Not Supported", **({} if instant else {"instant": "no"}))
+        lib.architecture = architecture
+        pair = sampled(lib, [100.0] * 30)
+        return pair["resolution_s"], pair["least_s"]
+
+    assert found("NVIDIA GeForce RTX 4090", 8) == (1.0, 10.0)
+    assert found("NVIDIA GeForce RTX 4090", 8, instant=True) == (0.1, 5.0)
+    assert found("NVIDIA A100-SXM4-80GB", 7) == (0.1, 5.0)  # GA100 tells the power of the moment
+    assert found("NVIDIA A10", 7) == (1.0, 10.0)
+    assert found("Tesla P100", 4) == (0.1, 5.0)
+
+
+def test_the_update_period_is_found_from_the_samples() -> None:
+    pair = sampled(FakeNvml(energy="Not Supported"), [100.0 + n // 5 for n in range(60)])
+    assert pair["resolution_s"] == pytest.approx(0.25)
+
+
+def test_power_that_falls_silent_voids_the_window() -> None:
+    lib, clock = FakeNvml(energy="Not Supported"), Tick()
+    meter = NvmlMeter(lib, env={}, clock=clock)
+    before = meter.read()
+    for _ in range(20):
+        clock.s += 0.05
+        meter.poll()
+    clock.s += 4.0  # nobody looked: what was drawn meanwhile is not known
+    pair = window(before, meter.read())[0]
+    assert pair["reason"] == "counter_invalid" and "energy may have gone unseen" in pair["why"]
+    before = meter.read()
+    lib.refuse["power"] = "GPU is lost"
+    pair = window(before, meter.read())[0]
+    assert pair["after"] is None and pair["reason"] == "counter_invalid" and "no power" in pair["why"]
+
+
+def test_parts_of_a_gpu_and_virtual_ones_are_refused() -> None:
+    lib = FakeNvml()
+    lib.mig = 1
+    assert not NvmlMeter(lib, env={}).domains and "MIG is on" in NvmlMeter(lib, env={}).why
+    lib.mig, lib.virtualization = 0, 2
+    assert not NvmlMeter(lib, env={}).domains and "virtual GPU" in NvmlMeter(lib, env={}).why
+    lib.virtualization = 1  # passed through to a virtual machine whole
+    assert NvmlMeter(lib, env={}).domains
+    part = NvmlMeter(FakeNvml(), env={"CUDA_VISIBLE_DEVICES": "MIG-11aa/3/0"})
+    assert not part.domains and "a part of a GPU" in part.why
+    assert NvmlMeter(FakeNvml(mig="Not Supported"), env={}).domains
+
+
+def test_a_superchip_says_that_its_processor_is_in() -> None:
+    meter = NvmlMeter(FakeNvml(("NVIDIA GH200 480GB",)), env={})
+    assert list(meter.domains.values()) == ["NVIDIA GH200 480GB, the whole module with its processor"]
 
 
 def test_reset_stays_visible_for_the_maths() -> None:
@@ -94,14 +218,14 @@ def test_reset_stays_visible_for_the_maths() -> None:
 @pytest.mark.parametrize(
     ("refuse", "words"),
     [
-        ({"energy": "Not Supported"}, "no energy counter: Not Supported"),
+        ({"energy": "Not Supported", "power": "Not Supported"}, "no energy counter: Not Supported"),
         ({"init": "NVML Shared Library Not Found"}, "does not start"),
         ({"count": "Unknown Error"}, "lists no GPU"),
     ],
 )
 def test_what_nvml_refuses_becomes_a_reason(refuse: dict[str, str], words: str) -> None:
     meter = NvmlMeter(FakeNvml(("H100",), **refuse), env={})
-    assert meter.domains == () and meter.read() == [] and words in meter.why
+    assert meter.domains == {} and meter.read() == [] and words in meter.why
 
 
 def test_counter_lost_in_mid_window_gives_none() -> None:
@@ -114,7 +238,23 @@ def test_counter_lost_in_mid_window_gives_none() -> None:
 
 
 def test_power_that_is_not_supported_is_left_out() -> None:
-    assert NvmlMeter(FakeNvml(power="Not Supported"), env={}).read()[0].power_w is None
+    assert NvmlMeter(FakeNvml(power="Not Supported"), env={}).read()[0].power_j is None
+
+
+def test_one_gpu_without_counter_or_power_voids_all() -> None:
+    class Mixed(FakeNvml):
+        def nvmlDeviceGetTotalEnergyConsumption(self, handle: int) -> int:
+            if handle:
+                raise Refused("Not Supported")
+            return 5
+
+        def nvmlDeviceGetPowerUsage(self, handle: int) -> int:
+            if handle:
+                raise Refused("Not Supported")
+            return 5
+
+    assert not NvmlMeter(Mixed(("T4", "T4")), env={}).domains
+    assert NvmlMeter(Mixed(("T4", "T4")), env={"CUDA_VISIBLE_DEVICES": "0"}).domains
 
 
 @pytest.mark.parametrize(
@@ -142,7 +282,7 @@ def test_numbers_of_unlike_gpus_are_refused_unless_ordered_by_bus() -> None:
     lib = FakeNvml(("T4", "H100"))
     assert "UUID" in NvmlMeter(lib, env={"CUDA_VISIBLE_DEVICES": "0"}).why
     assert NvmlMeter(lib, env={"CUDA_VISIBLE_DEVICES": "0", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}).domains
-    assert NvmlMeter(lib, env={"CUDA_VISIBLE_DEVICES": "GPU-11-x"}).domains == ("gpu:GPU-11-x",)
+    assert NvmlMeter(lib, env={"CUDA_VISIBLE_DEVICES": "GPU-11-x"}).domains == {"gpu:GPU-11-x": "H100, the whole board"}
 
 
 def test_memory_of_a_process() -> None:

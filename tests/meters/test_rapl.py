@@ -47,7 +47,11 @@ def tree(tmp_path: Path) -> Path:
 
 def test_packages_and_dram_once_and_never_psys(tree: Path) -> None:
     meter = RaplMeter(tree)
-    assert meter.domains == ("package-0", "dram-0", "package-1")
+    assert tuple(meter.domains) == (
+        "package-0",
+        "dram-0",
+        "package-1",
+    )
     assert [(r.value, r.range) for r in meter.read()] == [(1000, RANGE), (70, 65712999613), (2000, RANGE)]
     assert meter.why == ""
 
@@ -56,18 +60,18 @@ def test_subzones_listed_flat_are_not_counted_twice(tmp_path: Path) -> None:
     # /sys/class/powercap also links every subzone at its top.
     zone(tmp_path, "intel-rapl:0", "package-0", 1000)
     zone(tmp_path, "intel-rapl:0:0", "dram", 70)
-    assert RaplMeter(tmp_path).domains == ("package-0", "dram-0")
+    assert tuple(RaplMeter(tmp_path).domains) == ("package-0", "dram-0")
 
 
 def test_mirrored_dies_count_once_and_different_dies_each(tmp_path: Path) -> None:
     zone(tmp_path, "intel-rapl:0", "package-0-die-0", 123_456_789)
     zone(tmp_path, "intel-rapl:1", "package-0-die-1", 123_456_900)
     zone(tmp_path, "intel-rapl:2", "package-1-die-0", 123_456_800)
-    assert RaplMeter(tmp_path).domains == ("package-0-die-0", "package-1-die-0")
+    assert tuple(RaplMeter(tmp_path).domains) == ("package-0-die-0", "package-1-die-0")
     other = tmp_path / "other"
     zone(other, "intel-rapl:0", "package-0-die-0", 123_456_789)
     zone(other, "intel-rapl:1", "package-0-die-1", 987_654_321)
-    assert RaplMeter(other).domains == ("package-0-die-0", "package-0-die-1")
+    assert tuple(RaplMeter(other).domains) == ("package-0-die-0", "package-0-die-1")
 
 
 def test_wrap_inside_a_window(tmp_path: Path) -> None:
@@ -122,7 +126,7 @@ def test_root_only_counter_names_the_remedy(tree: Path) -> None:
         return path.read_text()
 
     meter = RaplMeter(tree, read_text=refuse)
-    assert meter.domains == () and meter.read() == []
+    assert not meter.domains and meter.read() == []
     assert "only root may read it" in meter.why and "sudo chmod" in meter.why
 
 
@@ -144,15 +148,22 @@ def test_one_unreadable_package_voids_the_others_and_dram_does_not(tree: Path) -
 
         return RaplMeter(tree, read_text=read)
 
-    assert refuse("intel-rapl:1").domains == () and "intel-rapl:1" in refuse("intel-rapl:1").why
+    assert refuse("intel-rapl:1").domains == {} and "intel-rapl:1" in refuse("intel-rapl:1").why
     meter = refuse("intel-rapl:0/intel-rapl:0:1")
-    assert meter.domains == ("package-0", "package-1") and "intel-rapl:0:1" in meter.why
+    assert (
+        tuple(meter.domains)
+        == (
+            "package-0",
+            "package-1",
+        )
+        and "intel-rapl:0:1" in meter.why
+    )
 
 
 def test_garbage_is_not_a_counter(tmp_path: Path) -> None:
     folder = zone(tmp_path, "intel-rapl:0", "package-0", 0)
     (folder / "energy_uj").write_text("")
-    assert RaplMeter(tmp_path).domains == ()
+    assert not RaplMeter(tmp_path).domains
 
 
 @pytest.mark.parametrize("make", [False, True])
@@ -161,4 +172,49 @@ def test_no_powercap_says_so(tmp_path: Path, make: bool) -> None:
     if make:
         root.mkdir()
     meter = RaplMeter(root)
-    assert meter.domains == () and ("no intel-rapl" if make else "is missing") in meter.why
+    assert not meter.domains and ("no intel-rapl" if make else "is missing") in meter.why
+
+
+def test_amd_has_packages_and_no_memory(tmp_path: Path) -> None:
+    """Two EPYC sockets as powercap shows them: the same driver name, core as the only part."""
+    for socket in (0, 1):
+        zone(tmp_path, f"intel-rapl:{socket}", f"package-{socket}", 1000 + socket, 65532610987)
+        zone(tmp_path, f"intel-rapl:{socket}/intel-rapl:{socket}:0", "core", 400, 65532610987)
+    meter = RaplMeter(tmp_path)
+    assert meter.domains == {"package-0": "processor package-0", "package-1": "processor package-1"}
+    assert meter.why == "" and [r.resolution_s for r in meter.read()] == [0.001, 0.001]
+
+
+def monitor(root: Path, **counters: int) -> Path:
+    """The folder of the old amd_energy driver."""
+    folder = root / "hwmon2"
+    folder.mkdir(parents=True)
+    (folder / "name").write_text("amd_energy\n")
+    for number, (label, value) in enumerate(counters.items(), 1):
+        (folder / f"energy{number}_label").write_text(label + "\n")
+        (folder / f"energy{number}_input").write_text(f"{value}\n")
+    return folder
+
+
+def test_sockets_of_the_old_amd_driver_are_read_where_powercap_has_none(tmp_path: Path) -> None:
+    folder = monitor(tmp_path / "hwmon", Ecore000=5, Ecore001=6, Esocket0=1_000_000, Esocket1=2_000_000)
+    meter = RaplMeter(tmp_path / "none", hwmon=tmp_path / "hwmon")
+    assert tuple(meter.domains) == ("package-0", "package-1")
+    before = meter.read()
+    (folder / "energy3_input").write_text("4000000")
+    pairs = window(before, meter.read())
+    assert [(pair["after"] - pair["before"], pair["range"]) for pair in pairs] == [(3_000_000, None), (0, None)]
+    zone(tmp_path, "intel-rapl:0", "package-0", 7)
+    assert [r.value for r in RaplMeter(tmp_path, hwmon=tmp_path / "hwmon").read()] == [7]  # never both
+
+
+def test_the_remedy_for_the_old_amd_driver_names_its_own_file(tmp_path: Path) -> None:
+    folder = monitor(tmp_path / "hwmon", Esocket0=1)
+
+    def refuse(path: Path) -> str:
+        if path.name == "energy1_input":
+            raise PermissionError(13, "Permission denied")
+        return path.read_text()
+
+    meter = RaplMeter(tmp_path / "none", read_text=refuse, hwmon=tmp_path / "hwmon")
+    assert not meter.domains and f"sudo chmod a+r {folder / 'energy1_input'}" in meter.why

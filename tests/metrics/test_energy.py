@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.metrics.energy import EnergyTrial, energy_figures, joules, request_joules
+from harness.metrics.energy import EnergyTrial, disagreement, estimated_figures, joules, total_joules
 from harness.metrics.request import Trial
 from harness.record import Event, RequestRecord
 
@@ -57,6 +57,11 @@ def estimate(low: float, high: float) -> dict[str, Any]:
     }
 
 
+def summed(window: float, power_j: float | None) -> dict[str, Any]:
+    """A counter of 327 W beside the energy by the reported power."""
+    return {**nvml(0, round(327_000 * window), window), "power_j": power_j}
+
+
 def row(tokens: int, *readings: dict[str, Any], block: int = 0, codes: tuple[str, ...] = ()) -> EnergyTrial:
     record = RequestRecord(0, (Event(10, 1, 1), Event(20, tokens - 1, 1)), 10, tokens, codes=codes)
     return EnergyTrial(Trial(block, 0, 10, record), readings)
@@ -74,6 +79,15 @@ class TestJoules:
 
     def test_gpu_counter_that_went_back_was_reset(self) -> None:
         assert joules(nvml(5000, 100)) == (None, "counter_invalid")
+
+    def test_a_package_counter_that_was_reset_did_not_wrap(self) -> None:
+        # 200 kJ -> 0 looks like a wrap of 62 kJ: within a second, 62 kW.
+        assert joules(rapl(200_000_000_000, 0)) == (None, "counter_invalid")
+        assert joules(rapl(200_000_000_000, 0, window_s=100.0))[0] == pytest.approx(62143.32885)
+
+    def test_the_readings_own_resolution_decides(self) -> None:
+        assert joules({**nvml(0, 5000, 2.9), "resolution_s": 1.0}) == (None, "below_resolution")
+        assert joules({**nvml(0, 5000, 3.0), "resolution_s": 1.0}) == (5.0, None)
 
     def test_no_change_is_below_resolution_not_zero(self) -> None:
         assert joules(nvml(123456000, 123456000, 0.03)) == (None, "below_resolution")
@@ -93,74 +107,55 @@ class TestRequest:
             rapl(0, 3_000_000, domain="rapl:core"),
             nvml(0, 4000),
         ]
-        assert request_joules(readings) == (pytest.approx(10.0), None)
+        assert total_joules(readings) == (pytest.approx(10.0), None)
 
     def test_a_part_missing_voids_the_sum(self) -> None:
-        assert request_joules([rapl(0, 5_000_000), nvml(9, 1)]) == (None, "counter_invalid")
+        assert total_joules([rapl(0, 5_000_000), nvml(9, 1)]) == (None, "counter_invalid")
 
     def test_an_estimate_never_tops_up_a_counter(self) -> None:
-        assert request_joules([nvml(0, 4000), estimate(10, 30)]) == (pytest.approx(4.0), None)
-        assert request_joules([rapl(None, None, reason="no_counter"), estimate(10, 30)]) == (20.0, None)
+        assert total_joules([nvml(0, 4000), estimate(10, 30)]) == (pytest.approx(4.0), None)
+        assert total_joules([rapl(None, None, reason="no_counter"), estimate(10, 30)]) == (20.0, None)
 
     def test_nothing_readable(self) -> None:
-        assert request_joules([]) == (None, "no_counter")
+        assert total_joules([]) == (None, "no_counter")
 
 
-class TestFigures:
-    def test_nvml_millijoules(self) -> None:
-        figure = energy_figures([row(60, nvml(123456000, 123486000))])["energy_j_per_token"]
-        assert figure.value == pytest.approx(0.5)
-        assert figure.ranks and figure.conditions["scope"] == ["gpu:GPU-1"]
-
-    def test_gross_and_net_of_the_generation_window_only(self) -> None:
-        # Loading (20 s at 150 W) lies outside the window: with it, gross would read 11.
-        figures = energy_figures([row(500, nvml(3_000_000, 5_500_000, 10.0))], idle_w=50.0)
-        assert figures["energy_j_per_token"].value == pytest.approx(5.0)
-        assert figures["energy_net_j_per_token"].value == pytest.approx(4.0)
-
-    def test_net_without_idle_power(self) -> None:
-        assert energy_figures([row(60, nvml(0, 30000))])["energy_net_j_per_token"].reasons == ("not_measured",)
-
-    def test_pooled_with_an_interval_over_blocks(self) -> None:
-        rows = [row(100, nvml(0, 40000), block=0), row(100, nvml(0, 60000), block=1)]
-        figure = energy_figures(rows)["energy_j_per_token"]
-        # SE = sqrt(2/1 x (10² + 10²)) / 200 = 0.1; t(1) = 12.706
-        assert figure.value == pytest.approx(0.5)
-        assert figure.high == pytest.approx(0.5 + 1.2706205, abs=1e-6)
-
-    def test_an_estimate_is_shown_with_its_own_interval_and_never_ranks(self) -> None:
-        figure = energy_figures([row(10, estimate(10, 30)), row(10, estimate(10, 30))])["energy_j_per_token"]
-        assert (figure.value, figure.low, figure.high) == (2.0, 1.0, 3.0)
-        assert figure.reasons == ("estimated_energy",) and not figure.ranks
-
-    def test_unreadable_everywhere_is_none_with_the_reason(self) -> None:
-        figure = energy_figures([row(10, rapl(None, None, reason="no_counter"))])["energy_j_per_token"]
-        assert figure.value is None and figure.reasons == ("no_counter",)
-        assert energy_figures([])["energy_j_per_token"].value is None
-
-    def test_too_short_windows_are_none(self) -> None:
-        figure = energy_figures([row(10, nvml(5, 5, 0.03))])["energy_j_per_token"]
-        assert figure.reasons == ("below_resolution",)
-
-    def test_failed_requests_spend_no_counted_energy(self) -> None:
-        rows = [row(100, nvml(0, 50000), block=0), row(100, nvml(0, 990000), block=1, codes=("error",))]
-        assert energy_figures(rows)["energy_j_per_token"].value == pytest.approx(0.5)
-
+class TestDoubt:
     @pytest.mark.parametrize(
-        ("powers", "window", "doubted"),
+        ("window", "power_j", "doubted"),
         [
-            ([187.0, 187.0], 10.0, True),  # 327 W by the counter
-            ([300.0, 340.0], 10.0, False),
-            ([70.0, 300.0], 10.0, False),  # it was idle at the start
-            ([187.0, 187.0], 1.0, False),  # shorter than what the device averages over
-            (None, 10.0, False),
+            (10.0, 1870.0, True),  # 187 W reported
+            (10.0, 3000.0, False),
+            (10.0, 5000.0, True),
+            (2.0, 374.0, False),  # hardly longer than what the device averages over
+            (10.0, None, False),
         ],
     )
-    def test_a_counter_that_disagrees_with_the_power_reported_beside_it_is_doubted(
-        self, powers: list[float] | None, window: float, doubted: bool
+    def test_a_counter_that_disagrees_with_the_power_reported_beside_it(
+        self, window: float, power_j: float | None, doubted: bool
     ) -> None:
-        reading = {**nvml(0, round(327_000 * window), window), **({"power_range_w": powers} if powers else {})}
-        figure = energy_figures([row(60, reading)])["energy_j_per_token"]
-        said = figure.conditions.get("disagreement")
-        assert said == ("gpu:GPU-1: its counter says 327 W, the device reports 187 W" if doubted else None)
-        assert figure.value is not None
+        said = disagreement([rapl(0, 5_000_000), summed(window, power_j)])
+        watts = round((power_j or 0) / window)
+        assert said == (f"gpu:GPU-1: its counter says 327 W, the device reports {watts} W" if doubted else None)
+
+
+class TestEstimates:
+    def test_an_estimate_is_shown_with_its_own_interval_and_never_ranks(self) -> None:
+        figures = estimated_figures([row(10, estimate(10, 30)), row(10, estimate(10, 30))], idle_w=5.0)
+        figure, net = figures["energy_j_per_token"], figures["energy_net_j_per_token"]
+        assert (figure.value, figure.low, figure.high) == (2.0, 1.0, 3.0)
+        assert figure.reasons == ("estimated_energy",) and not figure.ranks
+        # 40 J less 5 W over twice 1 s, over 20 tokens.
+        assert (net.value, net.low, net.high, net.reasons) == (1.5, None, None, ("estimated_energy",))
+
+    def test_net_without_idle_power(self) -> None:
+        assert estimated_figures([row(60, estimate(1, 3))])["energy_net_j_per_token"].reasons == ("not_measured",)
+
+    def test_unreadable_everywhere_is_none_with_the_reason(self) -> None:
+        figure = estimated_figures([row(10, rapl(None, None, reason="no_counter"))])["energy_j_per_token"]
+        assert figure.value is None and figure.reasons == ("no_counter",)
+        assert estimated_figures([])["energy_j_per_token"].value is None
+
+    def test_failed_requests_spend_no_counted_energy(self) -> None:
+        rows = [row(10, estimate(10, 30), block=0), row(10, estimate(900, 999), block=1, codes=("error",))]
+        assert estimated_figures(rows)["energy_j_per_token"].value == pytest.approx(2.0)

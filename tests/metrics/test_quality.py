@@ -63,12 +63,14 @@ class TestAccuracy:
         # Four subjects of five: all right, all right, all wrong, all wrong: as good as four observations.
         rows = [doc(i, s < 2, subject=f"s{s}") for i, s in enumerate([0, 1, 2, 3] * 5)]
         figure = quality.accuracy(rows)
-        # SE = sqrt(4/3 x 4 x 2.5²) / 20 = 0.2887; t(3) = 3.182: wider than 0..1
-        assert (figure.value, figure.low, figure.high) == (0.5, 0.0, 1.0)
+        # SE² = 3/4 x 4 x (1/6)² = 1/12, worth 0.25 / SE² = 3 values; w = t(3)² / 3 = 3.37598;
+        # half = sqrt(w/4 + w²/4) / (1 + w) = 0.43917
+        assert figure.value == 0.5
+        assert (figure.low, figure.high) == (pytest.approx(0.06083, abs=1e-5), pytest.approx(0.93917, abs=1e-5))
 
     def test_all_right_is_not_certainty(self) -> None:
         figure = quality.accuracy(docs([True] * 40, 8))
-        assert figure.low == pytest.approx(1 / (1 + 3.841459 / 40), abs=1e-4)
+        assert figure.low == pytest.approx(1 / (1 + 2.364624**2 / 40), abs=1e-4)  # t(7), eight subjects
 
     def test_by_subject(self) -> None:
         rows = [doc(0, True, subject="b"), doc(1, False, subject="b"), doc(2, True, subject="a")]

@@ -405,8 +405,8 @@ class TestSpeculation:
         figures = speed_figures(trials)
         assert figures["accept_rate"].value == pytest.approx(98 / 168)
         assert figures["accept_len"].value == pytest.approx(1 + 98 / 28)
-        # R = 98/28 = 3.5, residuals -20 and 20, SE = sqrt(2 x 800) / 28; one over the emitted drafts either side
-        half = 12.7062047 * 40 / 28
+        # R = 98/28 = 3.5; without either 48/8 = 6 and 50/20 = 2.5, so SE = sqrt(1/2 x 2 x 1.75²) = 1.75
+        half = 12.7062047 * 1.75
         assert (figures["accept_len"].low, figures["accept_len"].high) == (1.0, pytest.approx(4.5 + half))
         assert (figures["accept_rate"].low, figures["accept_rate"].high) == (0.0, 1.0)
         once = speed_figures(trials[:1])["accept_len"]

@@ -191,7 +191,8 @@ GUESSED = UNREADABLE | {
 def test_energy_that_no_counter_measured_is_on_no_front(reading: dict[str, Any], reason: str) -> None:
     rows = PartRows(tuple(trial(b, 0.01) | {"energy": [reading]} for b in range(12)), "done", None, False)
     parts = {("speed", "trials"): rows}
-    results, _ = derive(run(variant("f16", 0.02, 60, replace=parts), variant("q8_0", 0.01, 59, replace=parts)))
+    variants = variant("f16", 0.02, 60, replace=parts), variant("q8_0", 0.01, 59, replace=parts)
+    results, _ = derive(run(*variants, energy={"method": "estimate:ccf-vcpu", "scope": ["cpu"], "why": "no"}))
     front = next(front for front in results["fronts"] if front["objectives"][1] == "energy_j_per_token")
     assert front["members"] == []
     assert [(entry["name"], reason in entry["reasons"]) for entry in front["left_out"]] == [
@@ -285,42 +286,83 @@ def test_a_front_holds_no_failed_variant_even_where_its_own_figures_are_sound() 
 
 
 def test_layers_left_on_the_cpu_and_a_doubted_counter_are_notes_of_the_run() -> None:
-    placed = INFO | {"n_layers": 30, "placement": {"gpu_layers_asked": 999, "gpu_layers": 0}}
-    load = {"load_s": 1.0, "peak_rss_bytes": 1, "rss_bytes": 1, "info": placed, "idle": []}
-    reading = UNREADABLE | {
-        "before": 0, "after": 3_270_000, "window_s": 10.0, "power_range_w": [187.0, 187.0], "reason": None,
-    }  # fmt: skip
-    parts = {
-        ("engine", "load"): PartRows((load,), "done", None, False),
-        ("speed", "trials"): PartRows(
-            tuple(trial(b, 0.01) | {"energy": [reading]} for b in range(3)), "done", None, False
-        ),
-    }
+    placed = {"n_layers": 30, "placement": {"gpu_layers_asked": 999, "gpu_layers": 0}}
+    parts = energy_parts(3270, **placed)
+    parts["speed", "energy"].rows[0]["energy"][0]["power_j"] = 1870.0  # type: ignore[index]
     results, _ = derive(
-        run(variant("f16", 0.02, 60), variant("q8_0", 0.01, 59, replace=parts), warnings=["64 threads"])
+        run(variant("f16", 0.02, 60), variant("q8_0", 0.01, 59, replace=parts), warnings=["64 threads"], energy=COUNTED)
     )
     assert results["conditions"]["notes"] == [
         {"code": "note", "text": "64 threads"},
-        {"code": "energy", "text": "q8_0: gpu:GPU-1: its counter says 327 W, the device reports 187 W"},
+        {"code": "energy", "text": "q8_0: package-0: its counter says 327 W, the device reports 187 W"},
         {"code": "placement", "text": "q8_0: 0 of 30 layers are on a GPU"},
     ]
 
 
-def test_an_idle_baseline_of_a_busy_time_gives_no_net_energy() -> None:
-    counted = UNREADABLE | {"before": 0, "after": 30_000, "reason": None}
-    load = {
-        "load_s": 1.0, "peak_rss_bytes": 1, "rss_bytes": 1, "info": INFO, "idle": [counted | {"reason": "contended"}],
+def energy_window(kind: str, number: int, joules: float, domain: str = "package-0") -> dict[str, Any]:
+    """10 s; of generations 500 tokens out after as many prompt tokens, in 10 requests."""
+    counted = UNREADABLE | {
+        "domain": domain, "method": "rapl", "unit": "uj", "before": 0, "after": round(joules * 1e6), "window_s": 10.0,
+        "reason": None,
     }  # fmt: skip
-    parts = {
+    return {
+        "kind": kind, "window": number, "length": 50, "requests": 10, "prompt_tokens": 500, "output_tokens": 500,
+        "record": {"codes": []}, "energy": [counted],
+    }  # fmt: skip
+
+
+def energy_parts(joules: float, stretch: int = 100, **info: Any) -> dict[tuple[str, str], PartRows]:
+    rows = tuple(energy_window("generation", n, joules) for n in range(3))
+    rows += tuple(energy_window("idle", n, 500) for n in range(3))
+    spent = {"items": stretch, "codes": [], "energy": [energy_window("", 0, 1200)["energy"][0]]}
+    load = {"load_s": 1.0, "peak_rss_bytes": 1, "rss_bytes": 1, "info": INFO | info, "idle": []}
+    docs = tuple(doc(i, i < 60) for i in range(100))
+    near = {"start": 0, "kl": [0.001] * 128, "top1": [1] * 128, "finite": True}
+    return {
+        ("fidelity", "kl"): PartRows((near,), "done", None, False),
+        ("speed", "energy"): PartRows(rows, "done", None, False),
+        ("mmlu", "docs"): PartRows(docs, "done", None, False, (spent,)),
         ("engine", "load"): PartRows((load,), "done", None, False),
-        ("speed", "trials"): PartRows(
-            tuple(trial(b, 0.01) | {"energy": [counted]} for b in range(3)), "done", None, False
-        ),
     }
-    results, _ = derive(run(variant("f16", 0.02, 60, replace=parts)))
-    figures = results["variants"][0]["metrics"]
-    assert figures["energy_j_per_token"]["value"] == pytest.approx(30 / 11)
-    assert (figures["energy_net_j_per_token"]["value"], figures["energy_net_j_per_token"]["reasons"]) == (
-        None,
-        ["contended"],
-    )
+
+
+COUNTED = {"method": "rapl", "scope": ["package-0"], "why": ""}
+
+
+def test_counted_energy_ranks_and_stands_on_a_front() -> None:
+    cheap = variant("q8_0", 0.01, 60, replace=energy_parts(1000))
+    results, _ = derive(run(variant("f16", 0.02, 60, replace=energy_parts(2500)), cheap, energy=COUNTED))
+    schemas.check_results(json.loads(json.dumps(results, allow_nan=False)))
+    figures = by_name(results)["f16"]["metrics"]
+    assert [figures[f"energy_{key}j_per_token"]["value"] for key in ("", "net_")] == pytest.approx([5.0, 4.0])
+    assert figures["energy_prefill_j_per_token"]["reasons"] == ["not_measured"]
+    assert figures["energy_per_correct_j"]["value"] == pytest.approx(1200 / 60)
+    front = next(front for front in results["fronts"] if front["objectives"][1] == "energy_j_per_token")
+    assert front["members"] == ["q8_0"] and front["p_front"]["q8_0"] == 1.0
+
+
+def test_a_counter_that_does_not_see_where_the_model_runs_ranks_nobody() -> None:
+    on_gpu = variant("f16", 0.02, 60, replace=energy_parts(2500, n_layers=30, placement={"gpu_layers": 30}))
+    split = energy_parts(2500, n_layers=30, placement={"gpu_layers": 10})
+
+    def reasons(variant: VariantRun, *scope: str) -> list[str]:
+        results, _ = derive(run(variant, energy=COUNTED | {"scope": list(scope)}))
+        found: list[str] = results["variants"][0]["metrics"]["energy_j_per_token"]["reasons"]
+        return found
+
+    assert reasons(on_gpu, "package-0") == ["uncovered"]
+    assert reasons(on_gpu, "gpu:GPU-1") == reasons(on_gpu, "meter") == reasons(on_gpu, "soc") == []
+    assert reasons(variant("f16", 0.02, 60, replace=split), "gpu:GPU-1") == ["uncovered"]
+    assert reasons(variant("f16", 0.02, 60, replace=split), "gpu:GPU-1", "package-0") == []
+    assert reasons(variant("f16", 0.02, 60, replace=energy_parts(2500)), "package-0", "dram-0") == []
+
+
+def test_a_resumed_suite_with_a_hole_and_a_suite_at_chance_have_no_price_per_answer_that_ranks() -> None:
+    holed = variant("f16", 0.02, 60, replace=energy_parts(2500, stretch=70))
+    results, _ = derive(run(holed, energy=COUNTED))
+    figure = results["variants"][0]["metrics"]["energy_per_correct_j"]
+    assert (figure["value"], figure["reasons"]) == (None, ["unmetered"])
+    parts = energy_parts(2500)
+    dull = PartRows(tuple(doc(i, i < 27) for i in range(100)), "done", None, False, parts["mmlu", "docs"].energy)
+    results, _ = derive(run(variant("f16", 0.02, 27, replace=parts | {("mmlu", "docs"): dull}), energy=COUNTED))
+    assert "at_chance" in results["variants"][0]["metrics"]["energy_per_correct_j"]["reasons"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +12,7 @@ import pytest
 
 from harness.run import sweep as sweeping
 from harness.run.prepare import Prepared, SweepOptions, prepare
+from harness.run.sentinel import Sentinel
 
 
 def tiny_gguf(path: Path, data: bytes = b"\0" * 64) -> Path:
@@ -26,6 +27,11 @@ def tiny_gguf(path: Path, data: bytes = b"\0" * 64) -> Path:
     out += text("token_embd.weight") + struct.pack("<IQQ", 2, 32, 1) + struct.pack("<IQ", 1, 0)
     path.write_bytes(out + b"\0" * (-len(out) % 32) + data)
     return path
+
+
+def steady(self: Sentinel, name: str) -> Mapping[str, Any]:
+    """A machine that never changes its speed; the fake engine's microseconds would show nothing but noise."""
+    return {"t_ns": 0, "bandwidth": 1e9, "gap_s": 0.01, "by": name}
 
 
 class Project:
@@ -59,4 +65,5 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     monkeypatch.setattr("harness.backends.llama_cpp.library.engine_version", lambda: "1")
     probe: Callable[..., Any] = lambda **_: SimpleNamespace(as_dict=lambda: {"best": 1e9, "median": 1e9, "n": 7})  # noqa: E731
     monkeypatch.setattr(sweeping, "bandwidth", probe)
+    monkeypatch.setattr(Sentinel, "read", steady)
     return Project(tmp_path)

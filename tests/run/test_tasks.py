@@ -13,7 +13,6 @@ import pytest
 from harness.backends.base import Emission, EngineSpec, GenerateEnd, GenerateRequest, ScoreRequest
 from harness.backends.fake import FakeBackend
 from harness.errors import InputError
-from harness.meters.base import idle_window
 from harness.meters.fake import FakeMeter
 from harness.meters.sampler import Snapshot
 from harness.run import scoring, tasks, trial
@@ -143,11 +142,33 @@ def test_an_idle_baseline_taken_while_others_work_is_none(
         def read(self) -> Snapshot:
             return next(ends)
 
-    meter = FakeMeter({"package-0": [0, 100, 200, 300]}, method="estimate:fake")
-    monkeypatch.setattr(trial, "_instruments", lambda: ([meter], Sampled()))
-    (reading,) = trial.idle(fake(), lambda row: None, seconds=5.0)
+    meter = FakeMeter({"cpu": [0, 100]}, method="estimate:fake")
+    monkeypatch.setattr(trial, "_instruments", lambda: (meter, Sampled()))
+    found = trial.idle(fake(), lambda row: None, seconds=0.0, threads=1)
+    (reading,) = found["energy"]
     assert (reading["before"], reading["after"], reading["reason"]) == (0, 100, reason)
-    assert idle_window(meter, 0, lambda seconds: None)[0]["reason"] is None
+    assert found["record"]["codes"] == ([] if reason is None else [reason])
+
+
+def test_a_window_asks_for_another_piece_of_the_text_each_time_and_ends_after_its_time() -> None:
+    asked: list[tuple[int, ...]] = []
+
+    class Listening(FakeBackend):
+        def generate(self, request: GenerateRequest) -> Any:
+            asked.append(request.prompt)
+            return super().generate(request)
+
+    backend = Listening()
+    backend.load(EngineSpec("fake", "", "d", "f16"))
+    pool = list(range(2, 200))
+    found = trial.spend(backend, lambda row: None, pool, [0], 9, 5, 3, seconds=0.02, threads=1)
+    assert found["requests"] == len(asked) > 1 and found["prompt_tokens"] == 9 * len(asked)
+    assert found["output_tokens"] == 3 * len(asked) and "short_output" not in found["record"]["codes"]
+    assert asked[0] == (0, *range(7, 15))
+    first = asked[: len(pool) - 7]
+    assert len(set(first)) == len(first)  # every piece once before any again
+    once = trial.spend(backend, lambda row: None, pool, [0], 9, 5, 3, seconds=0.0, threads=1)
+    assert once["requests"] == 1
 
 
 def test_the_noise_floor_compares_the_prompt_path_with_single_tokens_in_bounded_pieces(tmp_path: Path) -> None:

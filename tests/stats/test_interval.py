@@ -111,3 +111,58 @@ def test_percentile_names() -> None:
     assert not summary.enough_for_percentile(99, 99) and summary.enough_for_percentile(99, 100)
     assert not summary.enough_for_percentile(95, 19) and summary.enough_for_percentile(95, 20)
     assert summary.percentile([1.0, 2.0, 3.0, 4.0], 50) == 2.5
+
+
+def test_effective_number() -> None:
+    assert interval.effective_number([3.0] * 7) == pytest.approx(7)
+    assert interval.effective_number([1.0, 2.0, 3.0]) == pytest.approx(36 / 14)
+
+
+def test_clustered_se_of_unequal_clusters_by_hand() -> None:
+    # without a: mean 2, without b: mean 1, without c: 5/3; spread 0.5185 around their mean 14/9, x 2/3
+    se, worth = interval.clustered_se([1.0, 1.0, 3.0, 1.0], ["a", "a", "b", "c"])
+    assert se == pytest.approx(math.sqrt(2 / 3 * ((2 - 14 / 9) ** 2 + (1 - 14 / 9) ** 2 + (5 / 3 - 14 / 9) ** 2)))
+    assert worth == pytest.approx(16 / 6)
+
+
+def test_share_by_hand() -> None:
+    # three of four; without either pair 1/2 and 1: SE² = 1/2 x 2 x 1/16, worth (3/16) / (1/16) = 3, w = t(1)² / 3
+    found = interval.share([True, True, True, False], ["a", "a", "b", "b"])
+    w = 12.7062047**2 / 3
+    centre, half = (0.75 + w / 2) / (1 + w), math.sqrt(w * 3 / 16 + w * w / 4) / (1 + w)
+    assert found.value == 0.75 and found.n == 4
+    assert (found.low, found.high) == (pytest.approx(centre - half), pytest.approx(centre + half))
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 5)), min_size=1, max_size=40))
+def test_a_clustered_share_is_never_narrower_than_wilsons(rows: list[tuple[bool, int]]) -> None:
+    hits, clusters = [hit for hit, _ in rows], [name for _, name in rows]
+    wide, plain = interval.share(hits, clusters), interval.wilson(sum(hits), len(hits))
+    assert wide.low is not None and wide.high is not None and plain.low is not None and plain.high is not None
+    assert 0 <= wide.low <= plain.low + 1e-12 and plain.high - 1e-12 <= wide.high <= 1
+
+
+def test_a_ratio_of_unequal_parts_by_hand() -> None:
+    # R = 14/4; without each part 12/3, 12/3 and 4/2: mean 10/3, SE² = 2/3 x 8/3; worth 16/6 parts
+    found = interval.ratio_interval([2.0, 2.0, 10.0], [1.0, 1.0, 2.0])
+    half = interval.t_quantile(16 / 6 - 1) * math.sqrt(2 / 3 * 8 / 3)
+    assert found is not None and found.value == 3.5
+    assert (found.low, found.high) == (pytest.approx(3.5 - half), pytest.approx(3.5 + half))
+    one = interval.ratio_interval([1.0, 2.0], [0.0, 4.0])
+    assert one == interval.Interval(0.75, None, None, 2)
+
+
+def test_percentile_interval() -> None:
+    # 0.95^71 = 0.0262 and 0.95^72 = 0.0249: only from 72 values on does the largest bound the 95th percentile
+    assert interval.percentile_interval(range(1, 72), 95) is None
+    assert interval.percentile_interval(range(72, 0, -1), 95) == (64.0, 72.0)
+    # of ten: P(B < 2) = 11/1024 and P(B < 3) = 56/1024 for B ~ Binomial(10, 1/2)
+    assert interval.percentile_interval(range(1, 11), 50) == (2.0, 9.0)
+
+
+def test_bootstrap_is_wider_for_few_values_and_corrected_for_bias() -> None:
+    x = np.random.default_rng(3).normal(100, 5, 30)
+    plain, mended = (interval.bootstrap(x, summary.j80_rows, corrected=c) for c in (False, True))
+    assert plain is not None and mended is not None
+    assert mended[0] > plain[0] and mended[1] > plain[1]
+    assert summary.jitter_interval(x) == mended

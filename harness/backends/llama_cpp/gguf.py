@@ -36,12 +36,13 @@ _KEPT_ARRAY = 4096  # longer arrays (the vocabulary) are skipped
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One tensor: its type's name, elements and bytes."""
+    """One tensor: its type's name, elements, bytes, and rows (elements over the first dimension)."""
 
     name: str
     kind: str
     elements: int
     n_bytes: int
+    rows: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +123,15 @@ def _tensors(reader: _Reader, n: int) -> list[tuple[Tensor, int]]:
         if n_dims > 8:
             raise ValueError(f"tensor {name[:60]!r} with {n_dims} dimensions")
         dims = [reader.take("Q") for _ in range(n_dims)]
-        found.append((name, prod(dims), reader.take("I"), reader.take("Q")))
+        found.append((name, dims, reader.take("I"), reader.take("Q")))
     offsets = sorted(offset for *_, offset in found)
     following = dict(itertools.pairwise(offsets))
     out = []
-    for name, elements, number, offset in found:
+    for name, dims, number, offset in found:
+        elements = prod(dims)
         kind, block, size = GGML_TYPES.get(number, (f"type{number}", 0, 0))
         n_bytes = elements // block * size if block else following.get(offset, offset) - offset
-        out.append((Tensor(name, kind, elements, n_bytes), offset))
+        out.append((Tensor(name, kind, elements, n_bytes, prod(dims[1:])), offset))
     return out
 
 

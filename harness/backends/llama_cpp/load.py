@@ -10,8 +10,9 @@ from typing import Any
 
 from harness.backends.base import BackendInfo, EngineSpec
 from harness.backends.llama_cpp import amx
-from harness.backends.llama_cpp.gguf import BLOCKS, Header, read_header
+from harness.backends.llama_cpp.gguf import Header, read_header
 from harness.backends.llama_cpp.library import RECENT_LOG, Context, engine_version, library, library_path
+from harness.backends.llama_cpp.traffic import kv_bytes_per_token, traffic
 from harness.backends.llama_cpp.vocab import Vocab
 from harness.errors import InputError, did_you_mean
 
@@ -141,50 +142,18 @@ def _placement(header: Header, gpu_layers: int) -> dict[str, Any]:
     }
 
 
-def kv_bytes_per_token(header: Header, kv: str) -> int:
-    """Bytes of one token's keys and values over all layers.
-
-    Formula: sum over layers of kv_heads x (key_length + value_length) x bytes per element.
-    """
-    heads = header.arch("attention.head_count", 1)
-    heads_kv = header.arch("attention.head_count_kv", heads)
-    layers = int(header.arch("block_count", 0))
-    first = int(heads[0] if isinstance(heads, tuple) else heads)
-    size = int(header.arch("embedding_length", 0)) // max(1, first)
-    width = int(header.arch("attention.key_length", size)) + int(header.arch("attention.value_length", size))
-    total = sum(heads_kv) if isinstance(heads_kv, tuple) else int(heads_kv) * layers
-    block, n_bytes = BLOCKS[kv]
-    return total * width * n_bytes // block
-
-
-def active_bytes_per_token(header: Header) -> tuple[int, bool]:
-    """Bytes of weights read for one generated token, and whether that is approximate.
-
-    All tensors once. The token embedding counts only where it is also the output matrix (one row of it is read
-    otherwise). Of a mixture's experts only the share that is routed to counts: approximate.
-    """
-    names = {tensor.name for tensor in header.tensors}
-    used, experts = int(header.arch("expert_used_count", 0) or 0), int(header.arch("expert_count", 0) or 0)
-    total = 0.0
-    for tensor in header.tensors:
-        if tensor.name == "token_embd.weight" and "output.weight" in names:
-            continue
-        routed = experts and "_exps." in tensor.name
-        total += tensor.n_bytes * (used / experts if routed else 1)
-    return int(total), bool(experts)
-
-
 def describe(spec: EngineSpec, model: Model, draft: Model | None, context: Context) -> BackendInfo:
     """What was loaded, read back from the engine and the file's header."""
     low, header = library(), model.header
-    active, approximate = active_bytes_per_token(header)
+    reads = traffic(header, spec.kv)
     per_token, n_ctx = kv_bytes_per_token(header, spec.kv), context.n_ctx
     placement = dict(model.placement)
-    placement |= {"active_bytes_approximate": approximate, "flash_attention": spec.flash_attention, "kv": spec.kv}
+    placement |= {"reads": reads.as_dict(), "flash_attention": spec.flash_attention, "kv": spec.kv}
     draft_kv = 0
     if draft:
         draft_kv = kv_bytes_per_token(draft.header, spec.kv) * n_ctx
         placement |= {"draft_kv_bytes": draft_kv, "draft_gpu_layers": draft.placement["gpu_layers"]}
+        placement["draft_reads"] = traffic(draft.header, spec.kv).as_dict()
     return BackendInfo(
         engine="llama.cpp",
         engine_version=engine_version(),
@@ -199,7 +168,7 @@ def describe(spec: EngineSpec, model: Model, draft: Model | None, context: Conte
         draft_weight_bytes=int(low.llama_model_size(draft.handle)) if draft else 0,
         kv_bytes=per_token * n_ctx + draft_kv,
         kv_bytes_per_token=per_token,
-        active_bytes_per_token=active,
+        active_bytes_per_token=round(reads.weight_bytes),
         adds_bos=model.vocab.adds_bos,
         has_chat_template=model.vocab.chat_template is not None,
         threads=int(low.llama_n_threads(context.handle)),

@@ -1,0 +1,190 @@
+"""Rounds of trials in whole sweeps of the fake engine: repeats where the machine moved, further rounds where needed."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.metrics.sentinel import CELL
+from harness.run import race
+from harness.run.pool import WorkerHandle
+from harness.run.sentinel import Sentinel
+from harness.run.session import Session
+from harness.run.sweep import sweep
+from harness.store import Store
+
+from .conftest import Project
+
+SPEED = """matrix: {weights: [f16, q8_0, q4_0]}
+suites: {speed: {prompt_tokens: [16, 32], output_tokens: 6, rounds: 4, most_rounds: 8, precision: {decode_tps: 1%}}}
+"""
+
+
+def coded(monkeypatch: pytest.MonkeyPatch, *codes: str) -> None:
+    """Every trial carries these codes, whatever this machine did meanwhile."""
+    real = WorkerHandle.call
+
+    def call(self: WorkerHandle, method: str, *arguments: Any, **named: Any) -> Any:
+        found = real(self, method, *arguments, **named)
+        if method == "trial":
+            found["record"]["codes"] = list(codes)
+        return found
+
+    monkeypatch.setattr(WorkerHandle, "call", call)
+
+
+@pytest.fixture(autouse=True)
+def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    coded(monkeypatch)
+
+
+@pytest.fixture
+def decisions(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, str]]:
+    """What each decision about further rounds answers, in turn; empty: nothing more."""
+    answers: list[dict[str, str]] = []
+    monkeypatch.setattr(race, "_open", lambda *_: answers.pop(0) if answers else {})
+    return answers
+
+
+def rows(folder: str | Path) -> tuple[dict[str, list[Mapping[str, Any]]], dict[str, Mapping[str, Any]], Any]:
+    """Trials by variant in order of position, sentinel rows by key, and the decisions."""
+    store = Store.open(Path(folder))
+    try:
+        trials = {
+            cell.variant: sorted((i.payload for i in store.items(cell.cell_id)), key=lambda p: p["position"])
+            for cell in store.cells()
+            if cell.part == "trials"
+        }
+        return trials, {item.key: item.payload for item in store.items(CELL)}, store.get("race")
+    finally:
+        store.close()
+
+
+def scripted(monkeypatch: pytest.MonkeyPatch, gap_s: Callable[[int], float]) -> None:
+    """Readings by their number in the run."""
+    made: list[str] = []
+
+    def read(self: Sentinel, name: str) -> Mapping[str, Any]:
+        made.append(name)
+        return {"t_ns": len(made), "bandwidth": 1e9, "gap_s": gap_s(len(made) - 1), "by": name}
+
+    monkeypatch.setattr(Sentinel, "read", read)
+
+
+def test_each_round_is_a_palindrome_of_one_length_between_two_readings(
+    project: Project, decisions: list[dict[str, str]]
+) -> None:
+    trials, seen, _ = rows(sweep(project.options("", SPEED)).folder)
+    assert sorted(seen) == [f"{n:05d}-{end}" for n in range(4) for end in ("after", "before")]
+    order = {row["position"]: (name, row) for name, of in trials.items() for row in of}
+    assert sorted(order) == list(range(24))
+    for number in range(4):
+        turns = [order[6 * number + place] for place in range(6)]
+        names = [name for name, _ in turns]
+        assert names == names[::-1] and set(names) == {"f16", "q8_0", "q4_0"}
+        assert {row["prompt_tokens"] for _, row in turns} == {(16, 32)[number % 2]}
+        assert {row["block"] for _, row in turns} == {number}
+        assert {seen[f"{number:05d}-{end}"]["by"] for end in ("before", "after")} == {names[0]}
+
+
+def test_a_round_in_which_the_machine_moved_is_run_again_and_the_calmer_one_counts(
+    project: Project, decisions: list[dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted(monkeypatch, lambda n: 0.012 if n == 3 else 0.010)  # at the end of the second round
+    folder = sweep(project.options("", SPEED)).folder
+    trials, seen, _ = rows(folder)
+    assert [row["block"] for row in trials["q4_0"]] == [0, 0, 1, 1, 10001, 10001, 2, 2, 3, 3]
+    assert seen["10001-before"]["replaces"] == 1
+    again = {row["block"]: row["prompt_tokens"] for row in trials["q4_0"]}
+    assert again[10001] == again[1] == 32
+    store = Store.open(Path(folder))
+    from harness.run.collect import collect
+
+    run = collect(store)
+    assert {trial.block for trial in run.reference.trials()} == {0, 10001, 2, 3}
+    assert len(run.facts["sentinels"]) == 10
+    store.close()
+
+
+def test_repeats_of_restless_rounds_are_bounded(
+    project: Project, decisions: list[dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted(monkeypatch, lambda n: 0.010 * (1 + n % 2))  # moves in every round
+    trials, _, _ = rows(sweep(project.options("", SPEED)).folder)
+    assert [row["block"] for row in trials["f16"]] == [0, 0, 10000, 10000, 1, 1, 2, 2, 3, 3]
+
+
+def test_further_rounds_take_the_reference_and_whom_they_decide(
+    project: Project, decisions: list[dict[str, str]]
+) -> None:
+    decisions.extend([{"q4_0": "decode_tps ±4%, asked ±1%"}])
+    trials, _, decided = rows(sweep(project.options("", SPEED)).folder)
+    assert [row["block"] for row in trials["q8_0"]] == [0, 0, 1, 1, 2, 2, 3, 3]
+    for name in ("f16", "q4_0"):
+        assert [row["block"] for row in trials[name] if row["extra"]] == [4, 4, 5, 5, 6, 6, 7, 7]
+    assert decided == [
+        {
+            "from_block": 4,
+            "blocks": 4,
+            "variants": ["q4_0"],
+            "why": {"q4_0": "decode_tps ±4%, asked ±1%"},
+            "disturbed": False,
+        }
+    ]
+
+
+def test_no_further_rounds_while_others_keep_the_machine_busy(
+    project: Project, decisions: list[dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decisions.append({"q4_0": "wide"})
+    coded(monkeypatch, "contended")
+    trials, _, decided = rows(sweep(project.options("", SPEED)).folder)
+    assert not any(row["extra"] for row in trials["q4_0"])
+    assert [(entry["variants"], entry["disturbed"]) for entry in decided] == [([], True)]
+    assert decisions  # nobody was asked
+
+
+def test_a_decision_is_kept_when_the_sweep_is_cut_off(project: Project, decisions: list[dict[str, str]]) -> None:
+    decisions.extend([{"q4_0": "wide"}])
+    options = project.options("", SPEED)
+    folder = sweep(options).folder
+    before = rows(folder)
+    with sqlite3.connect(Path(folder) / "run.sqlite") as db:
+        db.execute("DELETE FROM items WHERE key LIKE '00006%' OR key LIKE '00007%'")
+        db.execute("UPDATE cells SET state = 'pending' WHERE part = 'trials'")
+        db.execute("UPDATE run SET value = '\"running\"' WHERE key = 'state'")
+    assert sweep(options).folder == folder  # no further decision is asked for
+    after = rows(folder)
+    assert [row["block"] for row in after[0]["q4_0"]] == [row["block"] for row in before[0]["q4_0"]]
+    assert after[1].keys() == before[1].keys() and after[2] == before[2]
+
+
+def test_who_gets_further_rounds_is_who_is_imprecise(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The real decision on real rows: no front without quality, so every variant with a wide interval goes on."""
+    found: list[dict[str, str]] = []
+    real = race._open
+
+    def spy(session: Session, plan: Any) -> dict[str, str]:
+        found.append(real(session, plan))
+        return {}
+
+    monkeypatch.setattr(race, "_open", spy)
+    sweep(project.options("", SPEED.replace("1%", "0.0001%")))
+    assert set(found[0]) == {"q8_0", "q4_0"}
+    assert all("decode_tps ±" in why and "asked ±0.0001%" in why for why in found[0].values())
+    found.clear()
+    sweep(project.options("", SPEED.replace("1%", "100%")))
+    assert found == [{}]
+
+
+def test_warm_ups_go_on_until_they_are_flat(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.run.session.flat", lambda seconds: len(seconds) >= 8)
+    store = Store.open(Path(sweep(project.options("", SPEED.replace("most_rounds: 8", "most_rounds: 4"))).folder))
+    loads = [item.payload for cell in store.cells() if cell.part == "load" for item in store.items(cell.cell_id)]
+    store.close()
+    assert [len(load["warm"]["seconds"]) for load in loads] == [8, 8, 8]
+    assert all(load["warm"]["flat"] for load in loads)

@@ -67,7 +67,7 @@ def killed(folder: Path) -> dict[str, list[str]]:
         start_new_session=True,
     )
     deadline = time.monotonic() + 600
-    while not any(cell == "docs" for cell in _items(folder)):
+    while "trials" not in _items(folder):
         assert process.poll() is None, "the sweep ended before it could be killed"
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -117,12 +117,15 @@ def test_nothing_that_was_stored_before_the_kill_was_done_again(
     killed: dict[str, list[str]], folder: Path, run: Path
 ) -> None:
     after = _items(folder)
-    assert killed["trials"]
+    assert killed["trials"] and killed["docs"] and len(killed["trials"]) < len(after["trials"])
     for part, rows in killed.items():
         assert set(rows) <= set(after[part]), f"{part}: a stored row changed"
     with sqlite3.connect(run / "run.sqlite") as db:
         counts = dict(
-            db.execute("SELECT part || ':' || c.variant, count(*) FROM items JOIN cells c USING (cell_id) GROUP BY 1")
+            db.execute(
+                "SELECT part || ':' || c.variant, count(*) FROM items JOIN cells c USING (cell_id) "
+                "WHERE NOT (part = 'trials' AND key LIKE '1%') GROUP BY 1"  # rounds run again, if the machine moved
+            )
         )
         assert db.execute("SELECT count(*) FROM cells WHERE state != 'done'").fetchone() == (0,)
     assert counts["trials:f16"] == counts["trials:q4_0"] == counts["trials:f16+lookup"] == 2 * 3
@@ -198,7 +201,8 @@ def test_export_gives_every_row(run: Path, folder: Path, form: str) -> None:
     frame = {"csv": pd.read_csv, "parquet": pd.read_parquet, "jsonl": lambda path: pd.read_json(path, lines=True)}[
         form
     ](out)
-    assert len(frame[frame["part"] == "trials"]) == 3 * 6
+    trials = frame[(frame["part"] == "trials") & frame["key"].str.startswith("0")]  # rounds run again begin with 1
+    assert len(trials) == 3 * 6
 
 
 def test_identical_variants_show_no_difference_that_matters(tmp_path: Path) -> None:

@@ -14,15 +14,17 @@ def test_the_verdict_names_a_variant_whose_speculation_changed_the_text(tmp_path
     results: dict[str, Any] = {
         "preset": "quick",
         "decision": {"reason": "Deploy f16."},
+        "quiet": {"sentence": "The machine was quiet."},
         "variants": [{"name": "f16+draft", "metrics": {"audit_identical": audit}}],
     }
     file = tmp_path / "results.json"
     file.write_text(json.dumps(results))
-    assert _verdict(tmp_path) == "Deploy f16."
+    assert _verdict(tmp_path) == "Deploy f16.\nThe machine was quiet."
     audit["reasons"] = ["lossy_speculation"]
     results["preset"] = "smoke"
     file.write_text(json.dumps(results))
     assert _verdict(tmp_path).splitlines() == [
         "Provisional, from a smoke run. Deploy f16.",
+        "The machine was quiet.",
         "FAULT: f16+draft: speculation changed the text by more than rounding can; do not deploy.",
     ]

@@ -13,7 +13,6 @@ There are never fewer than 7 passes: where memory is slow the array is made smal
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +32,7 @@ MIB = 1 << 20
 MOST_BYTES = 4096 * MIB
 UNKNOWN_CACHE_BYTES = 32 * MIB
 PASSES, LEAST_PASSES = 9, 7
+SENTINEL_BYTES = 256 * MIB
 # Wanted for all passes, seconds; an array whose passes would take longer is cut down to what fits, the least excepted.
 LIMIT_S = 1.5
 LEAST_BYTES = 64 * MIB
@@ -186,32 +186,25 @@ def both(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Sentinel:
-    """A short probe around each block of trials: a block whose sentinel moved by > 5% was not measured in peace.
+    """A short probe around each round of trials, for comparing with itself only: never a bandwidth to quote.
 
-    It holds 64 MiB, so keep it out of the process whose memory is measured. On processors whose last-level cache is
-    larger it reads that cache; it is for comparing with itself only, never a bandwidth to quote.
+    Keep it out of the process whose memory is measured. Of 64 MiB one reading differed from the next by 20-29%
+    (standard deviation of the logarithm, on a processor with a larger cache), of 256 MiB by 11%.
     """
 
-    def __init__(self, threads: int | None = None, size: int = 64 * MIB) -> None:
-        """Allocate and write the array (some 30 ms)."""
-        self._reader = Reader(size, threads or effective_cpus())
+    def __init__(self, threads: int | None = None, size: int | None = None) -> None:
+        """Allocate 256 MiB, less where an eighth of the free memory is less, and write them (some 100 ms)."""
+        free = available_bytes()
+        most = SENTINEL_BYTES if free is None else min(SENTINEL_BYTES, max(MIB, free // 8))
+        self._reader = Reader(size or most, threads or effective_cpus())
 
     def probe(self) -> float:
-        """Best rate of the passes that fit 50 ms, at most 7, bytes per second."""
-        return max(self._reader.passes(7, 0.04))
+        """Median rate of 5 passes, 3 where they take long, bytes per second; some 50 ms."""
+        return statistics.median(self._reader.passes(5, 0.2, least=3))
 
     def close(self) -> None:
         """Free the array."""
         self._reader.close()
-
-
-def moved(before: float, after: float) -> float:
-    """Relative change between two sentinels, symmetric: ``|ln(after / before)|``.
-
-    >>> round(moved(100.0, 105.0), 4)
-    0.0488
-    """
-    return abs(math.log(after / before))
 
 
 def _fill(part: npt.NDArray[np.int32]) -> None:

@@ -14,11 +14,11 @@ from harness.meters import bandwidth
 from harness.run.clock import now_ns
 from harness.run.session import Session
 
-TOKENS = 16
+TOKENS = 9
 
 
 class Sentinel:
-    """Readings for one session. Holds 64 MiB from the first reading until ``close``."""
+    """Readings for one session. Holds up to 256 MiB from the first reading until ``close``."""
 
     def __init__(self, session: Session) -> None:
         """Allocate nothing yet."""

@@ -28,8 +28,9 @@ Around = Callable[[], AbstractContextManager[Mapping[str, Any] | None]]
 # few to begin with.
 MAX_ATTEMPTS = 3
 REPEAT_SHARE, REPEATS_FIRST = 0.5, 4
-# Rounds in which the machine changed its speed are run again, at most this share of all.
-AGAIN_SHARE = 1 / 3
+# Rounds in which the machine changed its speed are run again, at most this share of all; and no more of them once this
+# many more repeats moved than held still, since such a machine is always moving.
+AGAIN_SHARE, RESTLESS = 1 / 3, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,7 @@ class _Rounds:
     sentinel: Sentinel
     failed: set[str] = field(default_factory=set)
     repeats: int = 0
+    restless: int = 0
 
     def __post_init__(self) -> None:
         """Take up what is stored."""
@@ -131,9 +133,9 @@ class _Rounds:
             return
         names = tuple(dict.fromkeys(block.order))
         repeat = self._block(block.number, names, again=True, extra=block.extra)
-        if self.again > 0 or f"{repeat.number:05d}-before" in self.seen:
+        if (self.again > 0 and self.restless < RESTLESS) or f"{repeat.number:05d}-before" in self.seen:
             self.again -= 1
-            self._moved(repeat)
+            self.restless += 1 if self._moved(repeat) else -1
 
     def _moved(self, block: Block) -> bool:
         """Run what is not stored of a round; returns whether the sentinel moved over it."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.meters.bandwidth import MIB, Reader, Sentinel, bandwidth, moved, probe_bytes
+from harness.meters.bandwidth import MIB, Reader, Sentinel, bandwidth, probe_bytes
 
 GIB = 1024 * MIB
 
@@ -104,8 +104,3 @@ def test_sentinel_repeats() -> None:
     sentinel = Sentinel(threads=1, size=MIB)
     assert sentinel.probe() > 0 and sentinel.probe() > 0
     sentinel.close()
-
-
-def test_moved_is_symmetric() -> None:
-    assert moved(100, 80) == pytest.approx(moved(80, 100)) == pytest.approx(0.22314355)
-    assert moved(5, 5) == 0

@@ -118,6 +118,15 @@ def test_repeats_of_restless_rounds_are_bounded(
     assert [row["block"] for row in trials["f16"]] == [0, 0, 10000, 10000, 1, 1, 2, 2, 3, 3]
 
 
+def test_a_machine_that_never_holds_still_is_not_repeated_for_ever(
+    project: Project, decisions: list[dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted(monkeypatch, lambda n: 0.010 * (1 + n % 2))
+    longer = SPEED.replace("rounds: 4, most_rounds: 8", "rounds: 15, most_rounds: 15")
+    trials, _, _ = rows(sweep(project.options("", longer)).folder)
+    assert sorted({row["block"] for row in trials["f16"]} - set(range(15))) == [10000, 10001, 10002]
+
+
 def test_further_rounds_take_the_reference_and_whom_they_decide(
     project: Project, decisions: list[dict[str, str]]
 ) -> None:

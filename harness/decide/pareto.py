@@ -80,7 +80,13 @@ def front(points: Mapping[str, Mapping[str, float | None]], objectives: Sequence
 
 
 def joint_draws(
-    blocks: Floats, items: Floats, clusters: Sequence[object] | None = None, *, draws: int = 1000, seed: int = SEED
+    blocks: Floats,
+    items: Floats,
+    clusters: Sequence[object] | None = None,
+    *,
+    factor: float = 1.0,
+    draws: int = 1000,
+    seed: int = SEED,
 ) -> Floats:
     """Bootstrap two figures of all variants at once, with the same blocks and items drawn for each.
 
@@ -94,6 +100,7 @@ def joint_draws(
         blocks: ln(rate) by block. Shape (variants, blocks), NaN where missing.
         items: Scores by item. Shape (variants, items), NaN where missing.
         clusters: Items are drawn by these groups (the subject of a question). Shape (items,).
+        factor: ``launch_factor`` of the blocks: their draws are spread by its root as well.
         draws: Resamples.
         seed: Of the generator.
 
@@ -104,11 +111,13 @@ def joint_draws(
 
     rng = np.random.default_rng(seed)
     scores = _resampled_means(np.asarray(items, dtype=float), clusters, draws, rng)
-    rates = np.exp(_resampled_means(np.asarray(blocks, dtype=float), None, draws, rng))
+    rates = np.exp(_resampled_means(np.asarray(blocks, dtype=float), None, draws, rng, factor))
     return np.stack([scores, rates], axis=-1)
 
 
-def _resampled_means(x: Floats, clusters: Sequence[object] | None, draws: int, rng: np.random.Generator) -> Floats:
+def _resampled_means(
+    x: Floats, clusters: Sequence[object] | None, draws: int, rng: np.random.Generator, factor: float = 1.0
+) -> Floats:
     import numpy as np
 
     from harness.stats.interval import t_quantile, z_quantile
@@ -127,7 +136,7 @@ def _resampled_means(x: Floats, clusters: Sequence[object] | None, draws: int, r
     with np.errstate(divide="ignore", invalid="ignore"):
         plain = sums.sum(axis=0) / counts.sum(axis=0)
         drawn = np.where(mass > 0, total / mass, plain)
-    wider = 1.0 if n < 2 else t_quantile(n - 1) / z_quantile()
+    wider = 1.0 if n < 2 else math.sqrt(factor) * t_quantile(n - 1) / z_quantile()
     result: Floats = plain + wider * (drawn - plain)
     return result
 

@@ -24,10 +24,13 @@ def half_width(figure: Figure) -> float | None:
     return math.log(figure.high / figure.low) / 2
 
 
-def reached(trials: Sequence[Trial], reference: Sequence[Trial] | None) -> dict[str, float | None]:
+def reached(
+    trials: Sequence[Trial], reference: Sequence[Trial] | None, factors: Mapping[str, float] | None = None
+) -> dict[str, float | None]:
     """Precision of each speed figure's comparison with the reference, paired by block.
 
-    Without a reference (the only variant of a run) that of the figures themselves.
+    Without a reference (the only variant of a run) that of the figures themselves. ``factors``: ``launch_factor`` of
+    the run by figure.
 
     Returns:
         Half widths by catalogue key ("decode_tps", "ttft_s"); None where there is no interval.
@@ -35,7 +38,11 @@ def reached(trials: Sequence[Trial], reference: Sequence[Trial] | None) -> dict[
     if reference is None:
         own = speed.speed_figures(trials)
         return {key: half_width(own[key]) for key in PAIRED}
-    paired = {"decode_tps": speed.speedup(trials, reference), "ttft_s": speed.ttft_ratio(trials, reference)}
+    factors = factors or {}
+    paired = {
+        "decode_tps": speed.speedup(trials, reference, factors.get("decode_tps", 1.0)),
+        "ttft_s": speed.ttft_ratio(trials, reference, factors.get("ttft_s", 1.0)),
+    }
     return {key: half_width(figure) for key, figure in paired.items()}
 
 

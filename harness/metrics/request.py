@@ -32,6 +32,7 @@ class Trial:
         prompt_tokens: Prompt length.
         record: What was measured.
         extra: Whether its block took only some variants: then it counts where variants are compared within blocks.
+        launch: Which start of the engine's process it ran in; only equality means anything.
     """
 
     block: int
@@ -39,6 +40,7 @@ class Trial:
     prompt_tokens: int
     record: RequestRecord
     extra: bool = False
+    launch: int = 0
 
 
 def trial_from_payload(payload: Mapping[str, Any]) -> Trial:
@@ -56,7 +58,8 @@ def trial_from_payload(payload: Mapping[str, Any]) -> Trial:
             fields[key] = tuple(fields[key])
     record = RequestRecord(events=events, codes=codes, **fields)
     extra = bool(payload.get("extra", False))
-    return Trial(payload["block"], payload["position"], payload["prompt_tokens"], record, extra)
+    launch = int(payload.get("launch", 0))
+    return Trial(payload["block"], payload["position"], payload["prompt_tokens"], record, extra, launch)
 
 
 def content_events(record: RequestRecord) -> list[Event]:

@@ -19,6 +19,7 @@ __all__ = [
     "block_log_rates",
     "block_log_ttft",
     "figure_of",
+    "launch_factor",
     "speed_figures",
     "speedup",
     "tps_by_prompt",
@@ -114,21 +115,38 @@ def block_log_ttft(trials: Sequence[Trial]) -> dict[int, float]:
     return est.block_log_medians(usable(trials).trials, request.ttft_s)
 
 
-def speedup(trials: Sequence[Trial], reference: Sequence[Trial] | None) -> Figure:
+def speedup(trials: Sequence[Trial], reference: Sequence[Trial] | None, factor: float = 1.0) -> Figure:
     """Decode rate over the reference's, paired by block, on the prompt lengths both have.
 
-    ``reference`` is None for the reference itself: 1 by definition.
+    ``reference`` is None for the reference itself: 1 by definition. ``factor``: ``launch_factor`` of the run.
     """
-    return _paired("decode_tps", trials, reference)
+    return _paired("decode_tps", trials, reference, factor)
 
 
-def ttft_ratio(trials: Sequence[Trial], reference: Sequence[Trial] | None) -> Figure:
+def ttft_ratio(trials: Sequence[Trial], reference: Sequence[Trial] | None, factor: float = 1.0) -> Figure:
     """TTFT over the reference's, paired by block: below 1 is quicker.
 
     Formula: ``exp(mean over blocks of (mean ln TTFT - the reference's))`` over the prompt lengths both have there.
-    ``reference`` is None for the reference itself: 1 by definition.
+    ``reference`` is None for the reference itself: 1 by definition. ``factor``: ``launch_factor`` of the run.
     """
-    return _paired("ttft_s", trials, reference)
+    return _paired("ttft_s", trials, reference, factor)
+
+
+def launch_factor(key: str, variants: Sequence[Sequence[Trial]], reference: Sequence[Trial]) -> float:
+    """``stats.compare.launch_factor`` over the comparisons of all variants with the reference.
+
+    Args:
+        key: "decode_tps" or "ttft_s".
+        variants: Trials of each variant but the reference.
+        reference: Trials of the reference.
+    """
+    theirs = {trial.block: trial.launch for trial in reference}
+    compared = []
+    for trials in variants:
+        mine = {trial.block: trial.launch for trial in trials}
+        logs = block_log_ratios(key, trials, reference)
+        compared.append((list(logs.values()), [(mine[block], theirs[block]) for block in logs]))
+    return compare.launch_factor(compared)
 
 
 def block_log_ratios(key: str, trials: Sequence[Trial], reference: Sequence[Trial]) -> dict[int, float]:
@@ -146,11 +164,11 @@ def block_log_ratios(key: str, trials: Sequence[Trial], reference: Sequence[Tria
     return {block: ours[block] - base[block] for block in sorted(ours.keys() & base.keys())}
 
 
-def _paired(key: str, trials: Sequence[Trial], reference: Sequence[Trial] | None) -> Figure:
+def _paired(key: str, trials: Sequence[Trial], reference: Sequence[Trial] | None, factor: float) -> Figure:
     if reference is None:
         return Figure(1.0, 1.0, 1.0, len({t.block for t in trials}), ("is_reference",))
     logs = block_log_ratios(key, trials, reference)
-    figure = compare.paired_ratio(logs, dict.fromkeys(logs, 0.0))
+    figure = compare.paired_ratio(logs, dict.fromkeys(logs, 0.0), factor=factor)
     allow = _PAIRED[key][0]
     codes = sorted({*usable(trials, allow).reasons, *usable(reference, allow).reasons})
     return replace(figure, reasons=tuple(dict.fromkeys((*figure.reasons, *codes))))

@@ -81,8 +81,8 @@ def _speed(run: RunData, variant: VariantRun) -> Figures:
     trials = variant.trials()
     base = None if variant.reference else run.reference.trials()
     found = speed.speed_figures(trials) | feel_figures(trials)
-    for key, compare in (("speedup", speed.speedup), ("ttft_ratio", speed.ttft_ratio)):
-        found[key] = missing("not_measured") if base == [] else compare(trials, base)
+    for key, compare, of in (("speedup", speed.speedup, "decode_tps"), ("ttft_ratio", speed.ttft_ratio, "ttft_s")):
+        found[key] = missing("not_measured") if base == [] else compare(trials, base, run.launch_factors[of])
     if not variant.speculates:
         found |= {key: missing("no_speculation") for key in ("accept_rate", "accept_len", "draft_share")}
     return found

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
+from harness.metrics import speed
 from harness.metrics.request import Trial, trial_from_payload
 
 Payload = Mapping[str, Any]
@@ -77,7 +79,7 @@ class VariantRun:
         return "cell_failed" if found is not None and found.state == "failed" else "not_measured"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RunData:
     """A whole run: facts by key, and its variants."""
 
@@ -88,3 +90,10 @@ class RunData:
     def reference(self) -> VariantRun:
         """The reference variant."""
         return next(variant for variant in self.variants if variant.reference)
+
+    @cached_property
+    def launch_factors(self) -> dict[str, float]:
+        """By figure, how much wider the variance of ratios is since rounds of one launch go together."""
+        base = self.reference.trials()
+        others = [variant.trials() for variant in self.variants if not variant.reference]
+        return {key: speed.launch_factor(key, others, base) for key in ("decode_tps", "ttft_s")}

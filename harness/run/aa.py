@@ -37,8 +37,8 @@ from harness.run.timed import run_speed
 from harness.stats.interval import wilson
 from harness.store import CellRow, Store
 
-# About two minutes on the default model and two cores.
-RUNS = 10
+# About four minutes on the default model and two cores.
+RUNS = 5
 PROMPTS, TOKENS, ROUNDS = (16, 32), 16, 10
 TWINS = ("a", "b")
 GOAL = 0.95
@@ -156,12 +156,13 @@ def once(prepared: Prepared, seed: int) -> Outcome:
 def outcome(run: RunData, seconds: float) -> Outcome:
     """The sweep's verdict on the first two variants of a run."""
     first, second = (variant.trials() for variant in run.variants)
+    factors = run.launch_factors
     rows = [row for variant in run.variants for row in variant.timed()]
-    ratio = speed.speedup(second, first)
+    ratio = speed.speedup(second, first, factors["decode_tps"])
     return Outcome(
-        tied=tied(speed.block_log_ratios("decode_tps", second, first), "decode_tps"),
+        tied=tied(speed.block_log_ratios("decode_tps", second, first), "decode_tps", factors["decode_tps"]),
         ratio=ratio,
-        ttft_ratio=speed.ttft_ratio(second, first),
+        ttft_ratio=speed.ttft_ratio(second, first, factors["ttft_s"]),
         half_width=half_width(ratio),
         trials=len(rows),
         contended=sum("contended" in row["record"]["codes"] for row in rows),
@@ -171,10 +172,10 @@ def outcome(run: RunData, seconds: float) -> Outcome:
     )
 
 
-def tied(log_ratios: dict[int, float], key: str) -> bool:
+def tied(log_ratios: dict[int, float], key: str, factor: float = 1.0) -> bool:
     """Whether a front against this figure would group two variants as alike, from ln(ratio) by round."""
     blocks = np.array([[0.0] * len(log_ratios), list(log_ratios.values())])
-    draws = pareto.joint_draws(blocks, np.zeros((2, 1)))
+    draws = pareto.joint_draws(blocks, np.zeros((2, 1)), factor=factor)
     return bool(pareto.tied(TWINS, draws[:, :, 1:], [key]))
 
 

@@ -17,6 +17,7 @@ from typing import IO, Any
 
 from harness.backends.base import EngineSpec
 from harness.errors import CellError, WorkerDied
+from harness.run.clock import now_ns
 
 
 class WorkerHandle:
@@ -27,6 +28,7 @@ class WorkerHandle:
         ours, theirs = socket.socketpair()
         log.parent.mkdir(parents=True, exist_ok=True)
         self.log = log
+        self.started_ns = now_ns()
         self._stderr: IO[bytes] = log.open("ab")
         self._process = subprocess.Popen(
             [sys.executable, "-m", "harness.run.worker", str(theirs.fileno()), str(getpid())],

@@ -67,7 +67,9 @@ def _open(session: Session, plan: SpeedPlan) -> dict[str, str]:
     run = collect(session.store)
     base = None if len(run.variants) == 1 else run.reference.trials()
     found = {
-        v.name: reached(v.trials(), base) for v in run.variants if v.trials() and (base is None or not v.reference)
+        v.name: reached(v.trials(), base, run.launch_factors)
+        for v in run.variants
+        if v.trials() and (base is None or not v.reference)
     }
     why = {name: text for name, each in found.items() if (text := needed(each, plan.precision))}
     if not why:

@@ -28,6 +28,8 @@ Around = Callable[[], AbstractContextManager[Mapping[str, Any] | None]]
 # few to begin with.
 MAX_ATTEMPTS = 3
 REPEAT_SHARE, REPEATS_FIRST = 0.5, 4
+# Engines are launched anew after each pass over the prompt lengths, but not after every single round.
+LEAST_LAUNCH = 2
 # Rounds in which the machine changed its speed are run again, at most this share of all; and no more of them once this
 # many more repeats moved than held still, since such a machine is always moving.
 AGAIN_SHARE, RESTLESS = 1 / 3, 3
@@ -112,11 +114,11 @@ class _Rounds:
     def run(self) -> set[str]:
         """Run them; returns the variants that failed."""
         for number in range(self.plan.rounds):
-            self._settled(self._block(number, tuple(self.cells)))
+            self._round(self._block(number, tuple(self.cells)))
         for batch in race.batches(self.session, self.plan, self.failed):
             extra = len(self.cells) > 1
             for number in range(batch.start, batch.stop):
-                self._settled(self._block(number, batch.variants, extra=extra))
+                self._round(self._block(number, batch.variants, extra=extra))
         return self.failed
 
     def _block(self, number: int, names: Sequence[str], *, again: bool = False, extra: bool = False) -> Block:
@@ -127,8 +129,14 @@ class _Rounds:
         prompts = (self.prompts[first], self.prompts[first + 1])
         return Block(own, order, length, prompts, number if again else None, extra)
 
-    def _settled(self, block: Block) -> None:
-        """Run a round, and once more if the machine's speed moved meanwhile, as far as that may cost."""
+    def _round(self, block: Block) -> None:
+        """Run a round, and once more if the machine's speed moved meanwhile, as far as that may cost.
+
+        Engines are launched anew for each pass over the prompt lengths: a process keeps its luck as long as it lives.
+        """
+        cycle = max(LEAST_LAUNCH, len(self.plan.prompt_tokens))
+        if block.number % cycle == 0 and self.position and f"{block.number:05d}-before" not in self.seen:
+            self.session.pool.close()
         if not self._moved(block):
             return
         names = tuple(dict.fromkeys(block.order))
@@ -180,6 +188,7 @@ class _Rounds:
                 self.session, name, "trial", budget, prompt=prompt, output_tokens=self.plan.output_tokens
             )
         payload |= {"block": block.number, "position": self.position, "attempt": attempts, "extra": block.extra}
+        payload["launch"] = self.session.worker(name).started_ns
         self.session.store.add_item(ItemRow(cell_id, key, "trial", payload))
         self.position += 1
         self.repeats += attempts - 1

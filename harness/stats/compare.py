@@ -8,7 +8,9 @@ cancels in the ratio within the block.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
+
+import numpy as np
 
 from harness.record import Figure, missing
 from harness.stats.interval import LEVEL, t_interval
@@ -16,15 +18,48 @@ from harness.stats.interval import LEVEL, t_interval
 VERDICT_BLOCKS = 10
 
 
-def paired_ratio(log_rates: Mapping[int, float], reference: Mapping[int, float], level: float = LEVEL) -> Figure:
+def launch_factor(compared: Sequence[tuple[Sequence[float], Sequence[Hashable]]]) -> float:
+    """By how much the variance of a mean over blocks is larger since blocks of one launch go together, at least 1.
+
+    A process keeps its luck (where its memory lies, which CPUs its threads got) until it ends: identical processes
+    differed in speed by some percent for as long as they lived.
+
+    Formula: mean over comparisons of ``MSB / s²``, with ``s²`` the variance of all values, and
+    ``MSB = sum_l n_l (mean_l - mean)² / (L - 1)`` that of its L launches; its expectation is 1 where launches do not
+    differ. One factor for all comparisons of a run, since a few launches of one variant tell little.
+    Source: Kalibera & Jones, "Rigorous benchmarking in reasonable time" (ISMM 2013), on repetition at several levels.
+
+    Args:
+        compared: For each comparison its values by block, and each block's launch.
+
+    >>> round(launch_factor([([1.0, 1.2, 2.0, 2.2], ["a", "a", "b", "b"])]), 3), launch_factor([([1.0, 2.0], ["a", "a"])])
+    (2.885, 1.0)
+    """
+    found = []
+    for values, launches in compared:
+        x = np.asarray(values, dtype=float)
+        groups: dict[Hashable, list[float]] = {}
+        for value, launch in zip(values, launches, strict=True):
+            groups.setdefault(launch, []).append(value)
+        if len(groups) < 2 or x.size <= len(groups) or x.var() <= 0:
+            continue
+        between = math.fsum(len(g) * (math.fsum(g) / len(g) - float(x.mean())) ** 2 for g in groups.values())
+        found.append(between / (len(groups) - 1) / float(x.var(ddof=1)))
+    return max(1.0, math.fsum(found) / len(found)) if found else 1.0
+
+
+def paired_ratio(
+    log_rates: Mapping[int, float], reference: Mapping[int, float], level: float = LEVEL, factor: float = 1.0
+) -> Figure:
     """Ratio of two rates: the geometric mean over common blocks, with a t interval.
 
-    Formula: ``d_b = ln(rate_b) - ln(reference_b)``; ``exp(mean(d) ± t(n-1) sd(d)/sqrt(n))``.
+    Formula: ``d_b = ln(rate_b) - ln(reference_b)``; ``exp(mean(d) ± t(n-1) sd(d) sqrt(factor / n))``.
 
     Args:
         log_rates: ln(rate) of the variant by block.
         reference: ln(rate) of the reference by block.
         level: Coverage.
+        factor: ``launch_factor`` of the run.
 
     Returns:
         The ratio; `small_n` below 10 common blocks; `undefined` without any.
@@ -39,4 +74,5 @@ def paired_ratio(log_rates: Mapping[int, float], reference: Mapping[int, float],
     reasons = () if len(blocks) >= VERDICT_BLOCKS else ("small_n",)
     if d.low is None or d.high is None or d.high > 300:
         return Figure(math.exp(d.value), n=len(blocks), reasons=reasons)
-    return Figure(math.exp(d.value), math.exp(d.low), math.exp(d.high), len(blocks), reasons)
+    half = (d.high - d.value) * math.sqrt(factor)
+    return Figure(math.exp(d.value), math.exp(d.value - half), math.exp(d.value + half), len(blocks), reasons)

@@ -197,3 +197,14 @@ def test_warm_ups_go_on_until_they_are_flat(project: Project, monkeypatch: pytes
     store.close()
     assert [len(load["warm"]["seconds"]) for load in loads] == [8, 8, 8]
     assert all(load["warm"]["flat"] for load in loads)
+
+
+def test_engines_are_launched_anew_for_each_pass_over_the_prompt_lengths(
+    project: Project, decisions: list[dict[str, str]]
+) -> None:
+    trials, _, _ = rows(sweep(project.options("", SPEED)).folder)
+    for of in trials.values():
+        launches: dict[int, set[int]] = {}
+        for row in of:
+            launches.setdefault(row["launch"], set()).add(row["block"])
+        assert list(launches.values()) == [{0, 1}, {2, 3}]

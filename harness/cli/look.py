@@ -105,7 +105,7 @@ def doctor(
     """Say what can be measured here, and what cannot.
 
     Gives reasons and remedies; takes a few seconds and changes nothing.
-    With --aa it takes about two minutes, and says what differences this machine can show.
+    With --aa it takes about four minutes, and says what differences this machine can show.
 
     \b
     Example: can this machine tell a variant that is 3% faster?

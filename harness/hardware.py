@@ -40,7 +40,7 @@ class Bus(Model):
 
 
 class Source(Model):
-    """A vendor's page."""
+    """Where figures are published: a vendor's page, or a public database where the vendor has none."""
 
     title: Annotated[str, Field(min_length=1)]
     url: Annotated[str, Field(pattern=r"^https://\S+$")]
@@ -76,7 +76,7 @@ class Hardware:
         bandwidth_bytes_per_s: Theoretical peak.
         memory_bytes: Of the device, or the most that is offered where ``up_to``.
         calculated: Whether the peak is calculated from bus width and transfer rate.
-        source, url: The vendor's page.
+        source, url: Where the figures are published.
         count: Devices.
     """
 

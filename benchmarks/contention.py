@@ -42,7 +42,7 @@ reference: f16
 matrix: {{weights: [{weights}]}}
 settings: {{ctx: 512{threads}}}
 energy: {{meter: none}}
-suites: {{speed: {{prompt_tokens: [16, 32], output_tokens: 24, rounds: {rounds}, most_rounds: {most}, depths: []}}}}
+suites: {{speed: {{prompt_tokens: [16, 32], output_tokens: 32, rounds: {rounds}, most_rounds: {rounds}, depths: []}}}}
 """
 
 
@@ -66,16 +66,15 @@ class Swept:
 
 
 def sweep(folder: Path, disturbed: bool, rounds: int) -> Swept:
-    """Run it; once half of the planned trials are stored, a burner starts where asked for."""
+    """Run it; once half of the planned rounds are behind it, a burner starts where asked for."""
     out, burner = folder / "run", Burner(bursts=False)
     command = [sys.executable, "-m", "harness", "sweep", str(folder / "variants.yaml"), "--out", str(out)]
     start = time.perf_counter()
-    half = rounds * len(WEIGHTS)
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
         try:
             while process.poll() is None:
-                if disturbed and trials_stored(out / "run.sqlite") >= half:
+                if disturbed and begun(out / "run.sqlite", rounds // 2):
                     burner.start()
                     disturbed = False
                 time.sleep(0.5)
@@ -88,15 +87,16 @@ def sweep(folder: Path, disturbed: bool, rounds: int) -> Swept:
     return judged(out, burner.spans, time.perf_counter() - start)
 
 
-def trials_stored(path: Path) -> int:
-    """How many trials a run has by now; 0 while its file is being made."""
+def begun(path: Path, number: int) -> bool:
+    """Whether a run has begun a round; False while its file is being made."""
     if not path.exists():
-        return 0
+        return False
     try:
         with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as db:
-            return int(db.execute("SELECT count(*) FROM items WHERE kind = 'trial'").fetchone()[0])
+            found = db.execute("SELECT 1 FROM items WHERE kind = 'sentinel' AND key = ?", (f"{number:05d}-before",))
+            return found.fetchone() is not None
     except sqlite3.OperationalError:
-        return 0
+        return False
 
 
 def judged(out: Path, spans: Sequence[tuple[int, int]], seconds: float) -> Swept:
@@ -178,14 +178,14 @@ def bounds() -> tuple[dict[str, float], dict[str, float]]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=3, help="of each condition")
-    parser.add_argument("--rounds", type=int, default=15, help="planned rounds; up to twice as many are run")
+    parser.add_argument("--rounds", type=int, default=30, help="of each sweep")
     parser.add_argument("--threads", type=int, help="of the engine; default: all usable cores")
     args = parser.parse_args()
     if args.runs < 1 or args.rounds < 2:
         parser.error(f"--runs {args.runs} --rounds {args.rounds}; expected 1 and 2 at least")
     console = Console(stderr=True)
     threads = f", threads: {args.threads}" if args.threads else ""
-    config = CONFIG.format(weights=", ".join(WEIGHTS), threads=threads, rounds=args.rounds, most=2 * args.rounds)
+    config = CONFIG.format(weights=", ".join(WEIGHTS), threads=threads, rounds=args.rounds)
     found: dict[bool, list[Swept]] = {False: [], True: []}
     for number in range(args.runs):
         for disturbed in (False, True) if number % 2 == 0 else (True, False):

@@ -39,7 +39,7 @@ from harness.store import CellRow, Store
 
 # About four minutes on the default model and two cores.
 RUNS = 5
-PROMPTS, TOKENS, ROUNDS = (16, 32), 16, 10
+PROMPTS, TOKENS, ROUNDS = (16, 32), 48, 10
 TWINS = ("a", "b")
 GOAL = 0.95
 DEMO = (

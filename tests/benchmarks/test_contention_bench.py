@@ -96,20 +96,19 @@ def test_figures_of_identical_variants():
     assert found["rounds run again, noisy"] == 0.1 and found["seconds a run, noisy"] == 9.0
 
 
-def test_trials_are_counted_in_the_file_of_a_running_sweep(tmp_path):
+def test_a_round_that_has_begun_is_seen_in_the_file_of_a_running_sweep(tmp_path):
     from harness.record import ItemRow
     from harness.store import Store
 
     path = tmp_path / "run.sqlite"
-    assert contention.trials_stored(path) == 0
+    assert not contention.begun(path, 2)
     path.touch()
-    assert contention.trials_stored(path) == 0
+    assert not contention.begun(path, 2)
     path.unlink()
     store = Store.create(path)
     for number in range(3):
-        store.add_item(ItemRow("cell", str(number), "trial", {}))
-    store.add_item(ItemRow("cell", "x", "sentinel", {}))
-    assert contention.trials_stored(path) == 3
+        store.add_item(ItemRow("cell", f"{number:05d}-before", "sentinel", {}))
+    assert contention.begun(path, 2) and not contention.begun(path, 3)
     store.close()
 
 
@@ -133,9 +132,7 @@ def test_the_configuration_of_the_sweep_is_one(tmp_path):
     from harness.load import load
 
     path = Path(tmp_path) / "variants.yaml"
-    path.write_text(
-        contention.CONFIG.format(weights=", ".join(contention.WEIGHTS), threads=", threads: 1", rounds=4, most=8)
-    )
+    path.write_text(contention.CONFIG.format(weights=", ".join(contention.WEIGHTS), threads=", threads: 1", rounds=4))
     config = load(path)
     assert config.suites.speed is not None and config.suites.speed.rounds == 4 and config.suites.mmlu is None
     assert config.reference == contention.WEIGHTS[0]

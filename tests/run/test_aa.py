@@ -36,7 +36,7 @@ def test_twins_differ_in_name_and_identity_alone(prepared: Any) -> None:
     assert spec_identity(first) != spec_identity(second)
     assert len({cell.id for cell in prepared.cells}) == len(prepared.cells) == 2
     plan = prepared.suites.speed
-    assert (plan.prompt_tokens, plan.output_tokens, plan.rounds, plan.most_rounds) == ((16, 32), 16, 2, 2)
+    assert (plan.prompt_tokens, plan.output_tokens, plan.rounds, plan.most_rounds) == ((16, 32), aa.TOKENS, 2, 2)
 
 
 def test_each_twin_has_a_worker_and_every_turn(prepared: Any, monkeypatch: pytest.MonkeyPatch) -> None:

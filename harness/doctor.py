@@ -119,7 +119,7 @@ def energy(*meters: EnergyMeter) -> Check:
         remedy = readable or "run on real hardware, or on a GPU from Volta on"
         why = f"{whys}; energy is a labelled estimate, never ranked"
         return Check("energy", "missing", "no counter", why, f"{remedy}; or {OWN_METER}")
-    limited = rapl.why or (isinstance(nvml, NvmlMeter) and nvml.gpus and nvml.why)
+    limited = rapl.why or (isinstance(nvml, NvmlMeter) and nvml.unmeasured)
     return Check("energy", "limited" if limited else "ok", ", ".join(domains), whys if limited else "", readable)
 
 

@@ -65,4 +65,4 @@ def _lacking(meter: EnergyMeter) -> bool:
     """Whether there is something that a meter which reads nothing should have read."""
     from harness.meters.nvml import NvmlMeter
 
-    return meter.name == "rapl" or (isinstance(meter, NvmlMeter) and bool(meter.gpus))
+    return meter.name == "rapl" or (isinstance(meter, NvmlMeter) and meter.unmeasured)

@@ -22,7 +22,7 @@ class RawReading:
         value: The counter, or None where it could not be read (then ``reason`` and ``why`` are set).
         range: Largest value before the counter starts again at 0; None where unknown or where it never wraps.
         wraps: Times the meter has seen this counter step back since the meter was made.
-        gaps: Times the meter was not read, or gave nothing, for so long that energy may have gone unseen.
+        gaps: Times the counter began anew, or was not read, or gave nothing, so long that energy may be unseen.
         resolution_s: The counter's step, or the time over which the power behind it is averaged; None if unknown.
         scope: What the domain covers, in words.
         low, high: Bounds of an estimate, in ``unit``, counted like ``value``; None for counters.
@@ -138,8 +138,10 @@ def _trouble(before: RawReading, after: RawReading | None) -> tuple[str | None, 
     for reading in (before, after):
         if reading.reason is not None:
             return reading.reason, reading.why
-    if after.gaps > before.gaps:
-        return "counter_invalid", f"{before.domain} was not read for so long that energy may have gone unseen"
+    # Without a range nobody knows where a counter was when it began anew.
+    if after.gaps > before.gaps or (after.wraps > before.wraps and after.range is None):
+        unseen = "began anew, or was not read for so long that energy may have gone unseen"
+        return "counter_invalid", f"{before.domain} {unseen}"
     return None, before.why
 
 

@@ -2,11 +2,12 @@
 
 ``t_s`` are seconds of any clock that only goes forward; ``watts`` what the meter reads at that moment. Each line must
 be flushed. The clock is mapped to ours by the least delay seen between a line's stamp and its arrival, so a line that
-is held up on its way does not move the curve. Energy is the area under straight lines between the samples.
+is held up on its way does not move the curve. Energy is the area under straight lines between the samples. Where that
+clock was set meanwhile, the samples begin anew: a window across it is lost.
 
 The command runs without a shell and without a terminal, with nothing to read, in a process group of its own. It is
-killed with all that it started when the meter is closed; should we die first, it is killed by the system (Linux) or by
-writing to a pipe that nobody reads.
+killed with all that it started when the meter is closed, and when it prints without end; should we die first, it is
+killed by the system (Linux) or by writing to a pipe that nobody reads.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ import signal
 import subprocess
 import sys
 import threading
+import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import IO, Any
 
 from harness.meters.base import Clock, RawReading
@@ -36,6 +39,16 @@ FIRST_S, LAST_S = 10.0, 10.0
 LEAST_S, STEP_S = 10.0, 1.0
 # A line is no longer than this, and delays are compared over this many lines: clocks drift apart.
 LINE, DELAYS = 1000, 1000
+# More lines than this are no meter's: to read them would take the processor from what is measured.
+FLOOD, FLOOD_S = 10_000, 10.0
+# No line is held up for longer than this: if one seems to be, its clock was set, or counts no seconds.
+MOST_DELAY_S = 10.0
+MOST_W = 1e6
+NOT_LATER = "its time is not later than that of the line before"
+# Longest wait for a killed command.
+END_S = 2.0
+# In the environment of all that a command starts, with a value of its own.
+MARK = "HARNESS_METER"
 _PDEATHSIG = 1
 
 
@@ -73,19 +86,27 @@ class CommandMeter:
         self._delays: deque[float] = deque(maxlen=DELAYS)
         self._bad = ""
         self._complaint = ""
-        self._ended = False
+        self._fault = ""
+        self._ended = self._closed = False
+        self._mark = f"{MARK}={uuid.uuid4().hex}"
+        self._lines, self._counted_s = 0.0, clock() / 1e9
         self.why = ""
         self.domains: dict[str, str] = {}
-        self._process = self._start(command, folder)
-        if self._process is not None:
-            with self._news:
-                self._news.wait_for(lambda: self._ended or len(self._trace.t_s) > 1, first_s)
-                enough = len(self._trace.t_s) > 1
-            if enough:
-                self.domains = {DOMAIN: scope or self._words}
-            else:
-                self.close()  # lets it finish what it has to say
-                self.why = self._silence(f"printed {len(self._trace.t_s)} samples in {first_s:g} s")
+        self._process: subprocess.Popen[str] | None = None
+        self._threads: list[threading.Thread] = []
+        self._start(command, folder)
+        if self._process is None:
+            return
+        try:
+            enough = self._begins(first_s)
+        except BaseException:
+            self.close()
+            raise
+        if enough:
+            self.domains = {DOMAIN: scope or self._words}
+        else:
+            self.close()  # lets it finish what it has to say
+            self.why = self._silence(f"printed {len(self._trace.t_s)} samples in {first_s:g} s")
 
     @property
     def resolution_s(self) -> float:
@@ -111,20 +132,38 @@ class CommandMeter:
 
     def close(self) -> None:
         """Kill the command and everything it started."""
-        if self._process is None:
+        if self._process is None or self._closed:
             return
         self._hear_out()
-        try:
-            os.killpg(self._process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            self._ended = True  # it was gone before
-        self._process.wait()
+        self._closed = True
+        self._kill(self._process)
+        # A command that is not ours to kill, as under sudo, ends when it finds its pipes closed.
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(END_S)
         for thread in self._threads:
             thread.join(timeout=1.0)
 
+    def _begins(self, first_s: float) -> bool:
+        """Whether it prints samples."""
+        with self._news:
+            self._news.wait_for(lambda: self._ended or len(self._trace.t_s) > 1, first_s)
+            return not self._fault and len(self._trace.t_s) > 1
+
+    def _kill(self, process: subprocess.Popen[str]) -> None:
+        """End the command's group, and what has left it for a session of its own."""
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            self._ended = True  # it was gone before
+        except PermissionError:
+            pass
+        for pid in _marked(self._mark):
+            with suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+
     def _hear_out(self) -> None:
         """Let a command that has printed its last line end by itself: its exit code and last words tell why."""
-        if self._process is None or not self._ended:
+        if self._process is None or not self._ended or self._closed:
             return
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=0.5)
@@ -147,10 +186,9 @@ class CommandMeter:
     def _reaches(self, t_s: float) -> bool:
         return bool(self._trace.t_s) and self._trace.t_s[-1] + self._offset() >= t_s
 
-    def _start(self, command: Sequence[str], folder: str | None) -> subprocess.Popen[str] | None:
-        self._threads: list[threading.Thread] = []
+    def _start(self, command: Sequence[str], folder: str | None) -> None:
         try:
-            process = subprocess.Popen(
+            process = self._process = subprocess.Popen(
                 list(command),
                 cwd=folder,
                 stdin=subprocess.DEVNULL,
@@ -158,37 +196,65 @@ class CommandMeter:
                 stderr=subprocess.PIPE,
                 text=True,
                 errors="replace",
+                env={**os.environ, MARK: self._mark.partition("=")[2]},
                 start_new_session=True,  # no terminal to ask for a password on, and one group to kill
                 preexec_fn=_dying_with_us(),
             )
-        except OSError as error:
-            self.why = f"{self._words}: does not start: {error.strerror or error}"
-            return None
+        except (OSError, ValueError) as error:  # ValueError: a null character
+            reason = error.strerror if isinstance(error, OSError) else None
+            self.why = f"{self._words}: does not start: {reason or error}"
+            return
         for pipe, take in ((process.stdout, self._line), (process.stderr, self._complain)):
             self._threads.append(threading.Thread(target=self._follow, args=(pipe, take), daemon=True))
         for thread in self._threads:
             thread.start()
-        return process
 
     def _follow(self, pipe: IO[str], take: Callable[[str], None]) -> None:
         with pipe:
-            while line := pipe.readline(LINE):
+            while not self._closed and (line := pipe.readline(LINE)):
                 with self._news:
+                    if self._floods():
+                        break
                     take(line.strip())
                     self._news.notify_all()
         with self._news:
             self._ended = self._ended or take == self._line
             self._news.notify_all()
 
+    def _floods(self) -> bool:
+        """Count a line; kill a command that prints without end."""
+        now_s = self._clock() / 1e9
+        self._lines = max(0.0, self._lines - (now_s - self._counted_s) * FLOOD / FLOOD_S) + 1
+        self._counted_s = now_s
+        if self._lines > FLOOD and not self._fault:
+            self._fault = f"printed more than {FLOOD} lines within {FLOOD_S:g} s"
+            assert self._process is not None
+            self._kill(self._process)
+        return bool(self._fault)
+
     def _line(self, line: str) -> None:
         arrived_s = self._clock() / 1e9
         sample = parse(line)
         if sample is None:
             self._bad = line or self._bad
-        elif not self._trace.add(*sample):
-            self._bad = f"{line} (its time is not later than that of the line before)"
+            return
+        delay_s = arrived_s - sample[0]
+        if was_set := self._was_set(sample[0], delay_s):
+            self._bad = f"{line[:40]} ({was_set})"
+            self._trace = Trace()
+            self._delays.clear()
+        if self._trace.add(*sample):
+            self._delays.append(delay_s)
         else:
-            self._delays.append(arrived_s - sample[0])
+            self._bad = f"{line[:40]} ({NOT_LATER})"
+
+    def _was_set(self, t_s: float, delay_s: float) -> str:
+        """What shows that the command's clock was set or counts no seconds; "" where nothing does."""
+        if self._trace.t_s and t_s < self._trace.t_s[-1]:
+            return NOT_LATER
+        if max(self._delays, default=delay_s) - delay_s > MOST_DELAY_S:
+            return f"its time went on by more than {MOST_DELAY_S:g} s within less by our clock; t_s are seconds"
+        return ""
 
     def _complain(self, line: str) -> None:
         self._complaint = line or self._complaint
@@ -196,12 +262,14 @@ class CommandMeter:
     def _silence(self, what: str) -> str:
         """Why there is no energy, with the last words of the command."""
         code = None if self._process is None or not self._ended else self._process.poll()
-        if code is not None and code >= 0:
+        if self._fault:
+            what = self._fault
+        elif code is not None and code >= 0:
             what = f"ended with exit code {code}"
         said = f"{self._bad} {self._complaint}".lower()
         if "password" in said or "passphrase" in said:
             what += "; it asks for a password, which nobody can give here: let it run without one"
-        bad = f"; a line read {self._bad[:80]!r}, {PROTOCOL}" if self._bad else ""
+        bad = f"; a line read {self._bad[:160]!r}, {PROTOCOL}" if self._bad else ""
         complaint = f"; it said: {self._complaint[:200]}" if self._complaint else ""
         return f"{self._words}: {what}{bad}{complaint}"
 
@@ -212,12 +280,23 @@ def parse(line: str) -> tuple[float, float] | None:
     >>> parse("12.5, 87.3"), parse("t_s,watts"), parse("1,-5"), parse("1,nan")
     ((12.5, 87.3), None, None, None)
     """
-    parts = line.split(",")
+    if not line.isascii() or "_" in line:  # float takes both
+        return None
     try:
-        t_s, watts = map(float, parts)
+        t_s, watts = map(float, line.split(","))
     except ValueError:
         return None
-    return (t_s, watts) if math.isfinite(t_s) and math.isfinite(watts) and watts >= 0 else None
+    return (t_s, watts) if math.isfinite(t_s) and 0 <= watts <= MOST_W else None
+
+
+def _marked(mark: str) -> list[int]:
+    """Processes that have this entry in their environment, as far as the system tells (Linux, our own ones)."""
+    found = []
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            if mark.encode() in environ.read_bytes():
+                found.append(int(environ.parent.name))
+    return found
 
 
 def _dying_with_us() -> Callable[[], Any] | None:

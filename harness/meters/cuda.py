@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import statistics
 import subprocess
 import sys
@@ -46,7 +47,7 @@ def bandwidth(command: list[str] | None = None, timeout_s: float = TIMEOUT_S) ->
     try:
         done = subprocess.run(
             command or [sys.executable, "-m", "harness.meters.cuda"],
-            capture_output=True, text=True, timeout=timeout_s, stdin=subprocess.DEVNULL, check=False,
+            capture_output=True, text=True, errors="replace", timeout=timeout_s, stdin=subprocess.DEVNULL, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return _why(f"the CUDA driver did not answer within {timeout_s:g} s")
@@ -57,7 +58,15 @@ def bandwidth(command: list[str] | None = None, timeout_s: float = TIMEOUT_S) ->
     except ValueError:
         last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
         return _why(f"the probe ended without an answer: {last}")
-    return found if isinstance(found, dict) and "best" in found else _why("the probe gave no answer")
+    return found if isinstance(found, dict) and _usable(found) else _why("the probe gave no answer")
+
+
+def _usable(found: dict[str, Any]) -> bool:
+    """Whether an answer holds a bandwidth, or says why there is none."""
+    best = found.get("best")
+    if best is None:
+        return bool(found.get("why"))
+    return type(best) in (int, float) and math.isfinite(best) and best > 0
 
 
 def measure(lib: Any = None) -> Bandwidth:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 # Superchips whose counter covers the module: GPU, processor and memory.
 MODULES = ("GH200", "GB200", "GB300")
+_NUMBER = re.compile(r"\d{1,9}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +20,10 @@ class Gpu:
     uuid: str
     name: str
     memory_bytes: int | None
+
+
+class Unmeasured(Exception):
+    """A GPU may be used whose energy can't be told from others', in words."""
 
 
 def words_of(gpu: Gpu) -> str:
@@ -31,6 +37,9 @@ def choose(every: Sequence[Gpu], env: Mapping[str, str]) -> tuple[tuple[Gpu, ...
 
     CUDA reads the list up to its first invalid entry. Its numbers follow speed unless CUDA_DEVICE_ORDER is PCI_BUS_ID,
     while NVML's follow the bus; where the GPUs differ a number could be another GPU, so it is refused.
+
+    Raises:
+        Unmeasured: It names a part of a GPU, or numbers unlike GPUs.
     """
     listed = env.get("CUDA_VISIBLE_DEVICES")
     if listed is None:
@@ -39,10 +48,14 @@ def choose(every: Sequence[Gpu], env: Mapping[str, str]) -> tuple[tuple[Gpu, ...
     chosen: list[Gpu] = []
     for entry in (part.strip() for part in listed.split(",")):
         if entry.startswith("MIG"):
-            return (), f"CUDA_VISIBLE_DEVICES names {entry}, a part of a GPU; NVML counts the energy of whole ones only"
-        if entry.isdigit():
+            raise Unmeasured(
+                f"CUDA_VISIBLE_DEVICES names {entry}, a part of a GPU; NVML counts energy of whole ones only"
+            )
+        if _NUMBER.fullmatch(entry):
             if mixed:
-                return (), "unlike GPUs, numbered in CUDA_VISIBLE_DEVICES: use UUIDs or CUDA_DEVICE_ORDER=PCI_BUS_ID"
+                raise Unmeasured(
+                    "unlike GPUs, numbered in CUDA_VISIBLE_DEVICES: use UUIDs or CUDA_DEVICE_ORDER=PCI_BUS_ID"
+                )
             match = every[int(entry) : int(entry) + 1]
         else:
             match = [gpu for gpu in every if entry and gpu.uuid.startswith(entry)]

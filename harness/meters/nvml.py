@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness.meters.base import Clock, RawReading
-from harness.meters.gpus import Gpu, choose, words_of
+from harness.meters.gpus import Gpu, Unmeasured, choose, words_of
 from harness.meters.trace import Trace
 from harness.run.clock import now_ns
 
@@ -37,6 +37,10 @@ class NvmlMeter:
         lib: The ``pynvml`` module or a stand-in; None imports it.
         env: Environment; None for the process's own.
         clock: Monotonic nanoseconds.
+
+    Attributes:
+        gpus: Those that are visible.
+        unmeasured: Whether a GPU may be used that can't be measured; ``why`` then says why.
     """
 
     name = "nvml"
@@ -48,10 +52,11 @@ class NvmlMeter:
         Where a visible GPU can't be measured there are no domains at all: the sum of the others would look frugal.
         """
         self._clock = clock
-        self._error: type[Exception] = RuntimeError
+        self._error: tuple[type[Exception], ...] = (RuntimeError,)
         self.gpus: tuple[Gpu, ...] = ()
         self.why = ""
         self.driver: str | None = None
+        self._hidden = False
         self._lib = self._open(lib)
         if self._lib is not None:
             self.gpus = self._visible(os.environ if env is None else env)
@@ -60,6 +65,7 @@ class NvmlMeter:
         self._counters = {gpu.uuid: self._energy(gpu)[0] is not None for gpu in self.gpus}
         refused = next(filter(None, map(self._refusal, self.gpus)), "")
         self.why = self.why or refused
+        self.unmeasured = self._hidden or bool(refused)
         self._metered = () if refused else self.gpus
         self.domains = {f"gpu:{gpu.uuid}": words_of(gpu) for gpu in self._metered}
 
@@ -185,7 +191,8 @@ class NvmlMeter:
         except ImportError:
             self.why = "the package nvidia-ml-py is not installed"
             return None
-        self._error = lib.NVMLError
+        # The second, where a driver is too old for a question, is no kind of the first.
+        self._error = (lib.NVMLError, getattr(lib, "NVMLLibraryMismatchError", lib.NVMLError))
         try:
             lib.nvmlInit()
         except self._error as error:
@@ -207,7 +214,11 @@ class NvmlMeter:
         except self._error as error:
             self.why = f"NVML lists no GPU: {error}"
             return ()
-        chosen, self.why = choose(every, env)
+        try:
+            chosen, self.why = choose(every, env)
+        except Unmeasured as error:
+            self.why, self._hidden = str(error), True
+            return ()
         return chosen
 
     def _gpu(self, handle: Any) -> Gpu:

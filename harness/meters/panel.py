@@ -12,6 +12,8 @@ from harness.meters.base import EnergyMeter, RawReading, window
 
 # A window must be at least this many of the coarsest counter's steps long.
 STEPS = 3
+# However coarse a meter gets: a window too short for it says so, one without end says nothing.
+MOST_S = 300.0
 
 
 class Panel:
@@ -37,8 +39,8 @@ class Panel:
 
     @property
     def seconds(self) -> float:
-        """How long a window must be: as asked for or as the meters want, and three of their steps."""
-        steps = STEPS * max((meter.resolution_s for meter in self._meters), default=0.0)
+        """How long a window must be: as asked for or as the meters want, and three of their steps, up to 300 s."""
+        steps = min(MOST_S, STEPS * max((meter.resolution_s for meter in self._meters), default=0.0))
         least_s = max((meter.least_s for meter in self._meters), default=0.0)
         return max(least_s if self._least_s is None else self._least_s, steps)
 
@@ -55,9 +57,11 @@ class Panel:
         for thread in polls:
             thread.start()
         try:
-            yield seen
+            try:
+                yield seen
+            finally:
+                after = self._read()
         finally:
-            after = self._read()
             stop.set()
             for thread in polls:
                 thread.join()

@@ -10,6 +10,8 @@ power/powercap/powercap.rst, and hwmon/amd_energy.rst as of Linux 5.12.
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +27,10 @@ LEAST_S = 1.0
 POLL_S = 10.0
 # No package draws more: a gap shorter than range / this power cannot hide a whole turn of the counter.
 MOST_W = 1000.0
+# A counter turns over within this long after the last look, or it was reset (a driver loaded anew, a machine that
+# slept while our clock stood still).
+_SLACK_S = 1.0
+_COUNTER = re.compile(r"\d{1,19}\s*", re.ASCII)
 # Some processors show one counter under every die of a package. Read microseconds apart, a shared counter moves by at
 # most a step or two (< 1 J at 1 kW); two counters of their own agree that closely by chance once in 100,000.
 _MIRROR_UJ = 1_000_000
@@ -35,6 +41,14 @@ Reader = Callable[[Path], str]
 
 def _read_text(path: Path) -> str:
     return path.read_text(encoding="ascii")
+
+
+def _inside(folder: Path, pattern: str) -> list[Path]:
+    """What a folder holds of these names; nothing where we may not look."""
+    try:
+        return sorted(folder.glob(pattern))
+    except OSError:
+        return []
 
 
 def _order(folder: Path) -> tuple[bool, str]:
@@ -52,6 +66,13 @@ class _Zone:
     last_ns: int = 0
     wraps: int = 0
     gaps: int = 0
+
+
+def _turned(zone: _Zone, value: int, passed_s: float) -> bool:
+    """Whether a counter that went back can have turned over once in that time."""
+    if zone.last is None or zone.range is None:
+        return False
+    return 0 <= value + zone.range - zone.last <= MOST_W * 1e6 * (passed_s + _SLACK_S)
 
 
 class RaplMeter:
@@ -135,14 +156,19 @@ class RaplMeter:
     def _note(self, zone: _Zone, value: int) -> None:
         now = self._clock()
         if zone.last is not None:
-            zone.wraps += value < zone.last
+            if value < zone.last:
+                zone.wraps += 1
+                zone.gaps += not _turned(zone, value, (now - zone.last_ns) / 1e9)
             limit_s = zone.range / 1e6 / MOST_W if zone.range else 30.0
             zone.gaps += (now - zone.last_ns) / 1e9 > limit_s
         zone.last, zone.last_ns = value, now
 
     def _value(self, zone: _Zone) -> tuple[int | None, str]:
         try:
-            return int(self._text(zone.energy)), ""
+            text = self._text(zone.energy)
+            if not _COUNTER.fullmatch(text):
+                return None, f"{zone.energy}: found {text[:40]!r}; expected a number of microjoules"
+            return int(text), ""
         except PermissionError:
             remedy = _READABLE if zone.energy.name == "energy_uj" else f"sudo chmod a+r {zone.energy}"
             return None, f"{zone.energy}: only root may read it; to allow everyone until the next boot: {remedy}"
@@ -174,7 +200,7 @@ class RaplMeter:
                 continue
             words = f"processor {label}"
             zones.setdefault(label, _Zone(label, words, top / "energy_uj", self._range(top)))
-            for child in sorted([*top.glob(f"{top.name}:*"), *root.glob(f"{top.name}:*")]):
+            for child in sorted([*_inside(top, f"{top.name}:*"), *_inside(root, f"{top.name}:*")]):
                 if self._word(child / "name") == "dram":
                     domain = label.replace("package", "dram", 1)
                     memory = f"memory of {label}"
@@ -183,10 +209,10 @@ class RaplMeter:
 
     def _amd_energy(self, hwmon: Path) -> Iterator[_Zone]:
         """Sockets by the old driver for AMD; its cores are parts of them."""
-        for monitor in sorted(hwmon.glob("hwmon*")):
+        for monitor in _inside(hwmon, "hwmon*"):
             if self._word(monitor / "name") != "amd_energy":
                 continue
-            for label in sorted(monitor.glob("energy*_label")):
+            for label in _inside(monitor, "energy*_label"):
                 if (words := self._word(label)).startswith("Esocket"):
                     domain = words.replace("Esocket", "package-")
                     yield _Zone(domain, f"processor {domain}", label.with_name(f"{label.stem[:-6]}_input"), None)
@@ -194,17 +220,15 @@ class RaplMeter:
     def _word(self, file: Path) -> str:
         try:
             return self._text(file).strip()
-        except OSError:
+        except (OSError, ValueError):  # ValueError: not ASCII
             return ""
 
     def _range(self, folder: Path) -> int | None:
-        try:
-            return int(self._text(folder / "max_energy_range_uj")) or None
-        except (OSError, ValueError):
-            return None
+        text = self._word(folder / "max_energy_range_uj")
+        return int(text) or None if _COUNTER.fullmatch(text) else None
 
     @staticmethod
     def _absent(root: Path) -> str:
-        if not root.is_dir():
+        if not os.path.isdir(root):  # False too where we may not look
             return f"{root} is missing: no RAPL counter here (virtual machines and containers hide it)"
         return f"{root} has no intel-rapl package zone (the module intel_rapl_msr may not be loaded)"

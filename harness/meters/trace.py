@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections import deque
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from statistics import median
 MOST = 100_000
 # An interval this many times the usual one, and no shorter than that many seconds, is a gap in which power is unknown.
 GAP, GAP_S = 5.0, 1.0
-# Intervals and changes that are looked at, and how many must be there to call one unusual or typical.
+# Intervals and changes that are looked at, and how many changes must be there to call one typical.
 RECENT, ENOUGH = 100, 5
 
 
@@ -34,14 +35,16 @@ class Trace:
     _changed_s: float | None = None
 
     def add(self, t_s: float, watts: float) -> bool:
-        """Append a sample; one that is not later than the last is refused (False)."""
+        """Append a sample; one that is not later than the last, or no power, is refused (False)."""
+        if not (math.isfinite(watts) and watts >= 0):
+            return False
         if not self.t_s:
             self._append(t_s, watts, 0.0, 0)
             return True
         step = t_s - self.t_s[-1]
         if step <= 0:
             return False
-        usual = self.interval_s if len(self._steps) >= ENOUGH else None
+        usual = self.interval_s
         missed = usual is not None and step > max(GAP * usual, GAP_S)
         if watts != self.watts[-1]:
             if self._changed_s is not None:

@@ -57,10 +57,10 @@ class ZeusMeter:
         self._soc: Any = None
         self._parts: Mapping[str, str] = {}
         self._traces: dict[int, Trace] = {}
-        try:
-            device = device or importlib.import_module("zeus.device")
-        except ImportError as error:
-            self.why = f"Zeus can't be used: {error}; {INSTALL}"
+        if device is None:
+            device, why = _asked(partial(importlib.import_module, "zeus.device"))
+        if device is None:
+            self.why = f"{why}; {INSTALL}"
             return
         self._soc, no_soc = _asked(device.get_soc)
         self._gpus, no_gpu = _asked(device.get_gpus)
@@ -95,13 +95,16 @@ class ZeusMeter:
         """Find what can be read; a GPU that can't be voids the others."""
         if self._soc is not None:
             found, why = _asked(self._soc.get_total_energy_consumption)
-            readable = [{k: v for k, v in part.items() if getattr(found, k, None) is not None} for part in SOC_PARTS]
+            readable = [
+                {key: words for key, words in part.items() if _number(getattr(found, key, None)) is not None}
+                for part in SOC_PARTS
+            ]
             self._parts = next(filter(None, readable), {})
             self.why = why
             self.domains = {"soc": ", ".join(self._parts.values())} if self._parts else {}
         for index in self._indices():
             name, _ = _asked(partial(self._gpus.get_name, index))
-            if not self._gpus.supports_get_total_energy_consumption(index):
+            if not _asked(partial(self._gpus.supports_get_total_energy_consumption, index))[0]:
                 self._traces[index] = Trace()
                 if self._sample(index) is None:
                     self.domains, self.why = {}, f"GPU {index} ({name}): neither an energy counter nor a power"
@@ -120,7 +123,7 @@ class ZeusMeter:
             return []
         found, why = _asked(self._soc.get_total_energy_consumption)
         t_ns = self._clock()
-        values = [getattr(found, key, None) for key in self._parts]
+        values = [_number(getattr(found, key, None)) for key in self._parts]
         gone = [key for key, value in zip(self._parts, values, strict=True) if value is None]
         return [
             RawReading(
@@ -145,7 +148,9 @@ class ZeusMeter:
             value, gaps, why = (*summed, "") if summed else (None, 0.0, f"GPU {index} tells no power any more")
             t_ns = self._clock() if t_s is None else round(t_s * 1e9)
         else:
-            value, why = _asked(lambda: self._gpus.get_total_energy_consumption(index))
+            told, why = _asked(lambda: self._gpus.get_total_energy_consumption(index))
+            value = _number(told)
+            why = why or ("" if value is not None else f"GPU {index}: its counter reads {told!r}")
             t_ns = self._clock()
         return RawReading(
             domain=f"gpu:{index}",
@@ -164,7 +169,7 @@ class ZeusMeter:
         milliwatts, _ = _asked(lambda: self._gpus.get_instant_power_usage(index))
         if milliwatts is None:
             milliwatts, _ = _asked(lambda: self._gpus.get_average_power_usage(index))
-        if milliwatts is None:
+        if (milliwatts := _number(milliwatts)) is None:
             return None
         t_s, trace = self._clock() / 1e9, self._traces[index]
         return t_s if trace.add(t_s, milliwatts / 1000) else trace.t_s[-1]
@@ -176,3 +181,8 @@ def _asked(call: Callable[[], Any]) -> tuple[Any, str]:
         return call(), ""
     except Exception as error:
         return None, f"Zeus: {error or type(error).__name__}"
+
+
+def _number(value: Any) -> float | None:
+    """A finite number from 0 on, or None: what a vendor's library returns may be anything."""
+    return value if isinstance(value, int | float) and math.isfinite(value) and value >= 0 else None

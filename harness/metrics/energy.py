@@ -25,8 +25,10 @@ JOULES_PER_UNIT: Mapping[str, float] = {"uj": 1e-6, "mj": 1e-3, "j": 1.0}
 # edges, up to one step, then averages out over windows.
 STEP_S: Mapping[str, float] = {"rapl": 0.001, "nvml": 0.1}
 MIN_STEPS = 3
-# No processor package draws more: a counter that would have had to grow or wrap faster was reset.
-MOST_RAPL_W = 1000.0
+# No processor package draws more, no other device, and no hall of them: a counter that would have had to grow or wrap
+# faster was reset, or its reading is garbage.
+MOST_W: Mapping[str, float] = {"rapl": 1e3, "command": 1e6}
+MOST_DEVICE_W = 1e4
 # psys holds the packages, and a package holds its core and uncore: adding those would count twice.
 COUNTED = ("package", "dram", "gpu")
 # A device reports power as an average over about a second; shorter windows are not compared with it, nor energies so
@@ -64,8 +66,8 @@ def joules(reading: Reading) -> tuple[float | None, str | None]:
 
     Returns:
         (joules, None), or (None, reason code): the reading's own; `counter_invalid` if the counter went
-        backwards and its range is unknown or does not explain it; `below_resolution` if it did not move or
-        the window is shorter than three of its steps.
+        backwards and its range is unknown or does not explain it, or faster than any device could draw;
+        `below_resolution` if it did not move or the window is shorter than three of its steps.
 
     Raises:
         KeyError: If the unit is unknown.
@@ -86,7 +88,7 @@ def joules(reading: Reading) -> tuple[float | None, str | None]:
     if delta < 0:
         # Only a counter with a known range wraps; a GPU's restarts with its driver.
         delta += reading.get("range") or 0
-    too_much = reading["method"] == "rapl" and window and delta * unit > MOST_RAPL_W * window
+    too_much = window and delta * unit > MOST_W.get(reading["method"], MOST_DEVICE_W) * window
     if delta < 0 or too_much:
         return None, "counter_invalid"
     step_s = reading.get("resolution_s") or STEP_S.get(reading["method"], 0.0)

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,15 @@ def alive(pid: int) -> bool:
         return False
 
 
+def gone(pid: int) -> bool:
+    """Whether a process that was killed ends soon; nobody here waits for it."""
+    for _ in range(2000):
+        if not alive(pid):
+            return True
+        os.sched_yield()
+    return False
+
+
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 def test_closing_kills_what_the_command_started(tmp_path: Path) -> None:
     note = tmp_path / "pid"
@@ -129,7 +139,7 @@ def test_closing_kills_what_the_command_started(tmp_path: Path) -> None:
     assert alive(child)
     meter.close()
     meter.close()  # twice does no harm
-    assert not alive(child)
+    assert gone(child)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the system kills the command on Linux only")
@@ -142,15 +152,112 @@ def test_the_command_dies_with_us(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False
     )
-    pid = int(done.stdout)
-    for _ in range(2000):
-        if not alive(pid):
-            break
-        os.sched_yield()
-    assert not alive(pid)
+    assert gone(int(done.stdout))
 
 
-@pytest.mark.parametrize("line", ["", "x,1", "1", "1,2,3", "inf,1", "1,nan", "1,-0.5"])
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
+def test_closing_finds_what_has_left_the_group(tmp_path: Path) -> None:
+    """A daemon: a session of its own, and its parent is gone. A command that ended by itself left it behind."""
+    note = tmp_path / "pid"
+    daemon = f"(setsid sleep 60 >/dev/null 2>&1 & echo $! > {note})"
+    for script in (f"{daemon}; {SILENT}", f"{daemon}; exit 0"):
+        meter = shell(script)
+        child = int(note.read_text())
+        meter.close()
+        assert gone(child)
+
+
+def test_a_command_of_another_user_ends_by_its_pipes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As under sudo: nobody here may send it a signal."""
+
+    def refused(*_: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    meter = shell("n=0; while :; do n=$((n+1)); echo $n,10; sleep 0.01; done")
+    monkeypatch.setattr(os, "killpg", refused)
+    monkeypatch.setattr(os, "kill", refused)
+    meter.close()
+    assert meter._process is not None and meter._process.poll() is not None
+
+
+@pytest.mark.parametrize("script", ["yes 1,2", "yes", "yes >&2", "tr '\\0' x < /dev/zero"])
+def test_a_flood_is_ended(script: str) -> None:
+    meter = shell(script, first_s=5.0)
+    assert not meter.domains and "printed more than 10000 lines within 10 s" in meter.why
+    assert meter._process is not None and meter._process.poll() is not None
+
+
+def test_a_flood_of_samples_leaves_no_window() -> None:
+    meter = CommandMeter([sys.executable, "-S", "-c", "n = 0\nwhile True:\n n += 1\n print(f'{n / 1e6},5')"])
+    assert meter._process is not None and meter._process.wait(20) == -signal.SIGKILL
+    (late,) = meter.settled(meter.read()) or [None]
+    meter.close()
+    assert late is None or (late.reason == "counter_invalid" and "more than 10000 lines" in late.why)
+    assert late is not None or "more than 10000 lines" in meter.why
+
+
+def test_a_command_that_cannot_be_one() -> None:
+    meter = CommandMeter(["/bin/sh\0", "-c"])
+    assert not meter.domains and "does not start: embedded null byte" in meter.why
+
+
+def test_an_interrupted_start_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[CommandMeter] = []
+
+    def start(meter: CommandMeter, *args: object) -> None:
+        started.append(meter)
+        original(meter, *args)  # type: ignore[arg-type]
+
+    def interrupted(*_: object) -> bool:
+        raise KeyboardInterrupt
+
+    original = CommandMeter._start
+    monkeypatch.setattr(CommandMeter, "_start", start)
+    monkeypatch.setattr(threading.Condition, "wait_for", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        shell("exec sleep 60")
+    process = started[0]._process
+    assert process is not None and process.poll() == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    ("late", "words"),
+    [
+        # Five seconds of stamps a second time, as after setting a clock back.
+        ([(1006.0 + n, 1.0 + n, 10.0) for n in range(12)], "not later than that of the line before"),
+        # And an hour ahead.
+        ([(1006.0 + n, 3606.0 + n, 10.0) for n in range(12)], "within less by our clock"),
+    ],
+)
+def test_a_clock_that_is_set_voids_the_windows_around_it(late: list[tuple[float, float, float]], words: str) -> None:
+    clock = Tick()
+    clock.s = 1001.0
+    meter = shell(SILENT, clock=clock, last_s=0.0)
+    try:
+        feed(meter, clock, *((1000.0 + n, float(n), 10.0) for n in range(2, 6)))
+        clock.s = 1003.0
+        start = meter.read()
+        feed(meter, clock, *late)
+        clock.s = 1010.0
+        middle = meter.read()
+        clock.s = 1016.0
+        start, middle, end = meter.settled([*start, *middle, *meter.read()])
+        assert window([start], [end])[0]["reason"] == "counter_invalid" and words in window([start], [end])[0]["why"]
+        # What lies behind it is measured again.
+        assert total_joules(window([middle], [end])) == (pytest.approx(60.0), None)
+    finally:
+        meter.close()
+
+
+def test_stamps_in_milliseconds_are_no_seconds() -> None:
+    meter = shell("t=0; while :; do t=$((t+20000)); echo $t,10; sleep 0.01; done", first_s=0.1)
+    assert not meter.domains and "t_s are seconds" in meter.why
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["", "x,1", "1", "1,2,3", "inf,1", "1,nan", "1,-0.5", "1,1e400", "1,1000001", "1_000,5", "1,5_0", "\u0661,\u0662"],
+)
 def test_lines_that_are_no_samples(line: str) -> None:
     assert parse(line) is None
 

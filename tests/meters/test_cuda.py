@@ -170,3 +170,15 @@ def test_a_probe_that_hangs_or_is_not_there_is_given_up() -> None:
     assert "could not be started" in cuda.bandwidth(["/no/such/program"])["why"]
     good = [sys.executable, "-S", "-c", "print('{\"best\": 2.0}')"]
     assert cuda.bandwidth(good) == {"best": 2.0}
+
+
+@pytest.mark.parametrize("best", ["NaN", "Infinity", "-1", "0", '"fast"', "true", "[]"])
+def test_a_bandwidth_that_is_none_is_a_reason(best: str) -> None:
+    text = f'{{"best": {best}}}'
+    found = cuda.bandwidth([sys.executable, "-S", "-c", f"print({text!r})"])
+    assert found["best"] is None and "gave no answer" in found["why"]
+
+
+def test_what_is_no_text_is_no_answer() -> None:
+    found = cuda.bandwidth([sys.executable, "-S", "-c", "import os; os.write(1, bytes([255, 254]))"])
+    assert found["best"] is None and "without an answer" in found["why"]

@@ -300,3 +300,47 @@ def test_memory_of_a_process() -> None:
 def test_temperature() -> None:
     assert NvmlMeter(FakeNvml(), env={}).temperatures() == {"GPU-00-x": 61}
     assert NvmlMeter(FakeNvml(temperature="Not Supported"), env={}).temperatures() == {"GPU-00-x": None}
+
+
+@pytest.mark.parametrize(
+    ("listed", "found"),
+    [
+        ("\u00b2", []),  # a digit to isdigit, and no number
+        ("9" * 5000, []),
+        (" 1 , 0 ", ["GPU-11-x", "GPU-00-x"]),
+        (",", []),
+        ("0,,1", ["GPU-00-x"]),
+        ("00", ["GPU-00-x"]),
+        ("+1", []),
+        ("1.0", []),
+        ("NoDevFiles", []),
+    ],
+)
+def test_lists_that_are_hard_to_read(listed: str, found: list[str]) -> None:
+    meter = NvmlMeter(FakeNvml(("H100", "H100", "H100")), env={"CUDA_VISIBLE_DEVICES": listed})
+    assert [gpu.uuid for gpu in meter.gpus] == found and bool(meter.why) != bool(found)
+
+
+def test_a_gpu_that_may_be_used_and_not_measured_is_told_from_none() -> None:
+    """Beside a processor's counter it must be said that a part of a GPU is not in the sum."""
+    assert NvmlMeter(FakeNvml(), env={"CUDA_VISIBLE_DEVICES": "MIG-11aa/3/0"}).unmeasured
+    assert NvmlMeter(FakeNvml(("T4", "H100")), env={"CUDA_VISIBLE_DEVICES": "0"}).unmeasured
+    assert NvmlMeter(FakeNvml(energy="no", power="no"), env={}).unmeasured
+    assert not NvmlMeter(FakeNvml(), env={"CUDA_VISIBLE_DEVICES": ""}).unmeasured
+    assert not NvmlMeter(FakeNvml(init="no"), env={}).unmeasured
+    assert not NvmlMeter(FakeNvml(), env={}).unmeasured
+
+
+def test_a_driver_too_old_for_a_question_is_no_error() -> None:
+    """As pynvml puts it: an exception of its own, outside its family."""
+
+    class Mismatch(Exception):
+        pass
+
+    class Old(FakeNvml):
+        NVMLLibraryMismatchError = Mismatch
+
+        def nvmlDeviceGetComputeRunningProcesses(self, handle: int) -> list[Any]:
+            raise Mismatch("use a versioned function")
+
+    assert NvmlMeter(Old(), env={}).process_bytes(7) == (None, "memory by process: use a versioned function")

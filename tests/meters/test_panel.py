@@ -106,3 +106,24 @@ def test_a_meter_that_is_named_is_the_only_one(made: Callable[..., list[str]]) -
     assert not panel.counted and panel.describe()["why"] == "no rapl"
     built = made()
     assert open_panel(EnergySettings(meter="none")).describe()["method"] == "none" and built == []
+
+
+def test_a_meter_that_comes_to_tell_hardly_anything_does_not_make_endless_windows() -> None:
+    # One sample an hour: three steps would be three hours. The window then says below_resolution.
+    assert Panel([FakeMeter({"a": [0]}, resolution_s=3600.0)]).seconds == 300.0
+
+
+def test_a_meter_that_breaks_leaves_no_thread() -> None:
+    class Broken(FakeMeter):
+        def read(self) -> Any:
+            if self.reads:
+                raise ZeroDivisionError
+            self.reads = 1
+            return super().read()
+
+    meter = Broken({"a": [0, 1]})
+    meter.reads, meter.poll_s = 0, 0.001  # type: ignore[attr-defined]
+    before = threading.active_count()
+    with pytest.raises(ZeroDivisionError), Panel([meter]).around():
+        pass
+    assert threading.active_count() == before

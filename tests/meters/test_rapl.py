@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -218,3 +219,74 @@ def test_the_remedy_for_the_old_amd_driver_names_its_own_file(tmp_path: Path) ->
 
     meter = RaplMeter(tmp_path / "none", read_text=refuse, hwmon=tmp_path / "hwmon")
     assert not meter.domains and f"sudo chmod a+r {folder / 'energy1_input'}" in meter.why
+
+
+def test_32_packages_with_their_memory_are_each_read_once(tmp_path: Path) -> None:
+    for number in range(32):
+        zone(tmp_path, f"intel-rapl:{number}", f"package-{number}", 1000 + number)
+        zone(tmp_path, f"intel-rapl:{number}/intel-rapl:{number}:0", "dram", 500 + number)
+    meter = RaplMeter(tmp_path)
+    assert len(meter.domains) == 64 and {f"package-{n}" for n in range(32)} <= set(meter.domains)
+    assert sorted(reading.value for reading in meter.read()) == [*range(500, 532), *range(1000, 1032)]
+
+
+def test_a_counter_that_is_reset_between_the_ends_voids_the_window(tmp_path: Path) -> None:
+    """By a driver loaded anew, or a machine that slept: no whole turn fits into the time since the last look."""
+    folder = zone(tmp_path, "intel-rapl:0", "package-0", 5_000_000_000)
+    clock = Tick()
+    meter = RaplMeter(tmp_path, clock)
+    before = meter.read()
+    for value in (6_000_000_000, 10, 7_000_000_000):
+        clock.ns += 10_000_000_000
+        (folder / "energy_uj").write_text(str(value))
+        meter.poll()
+    # From the ends alone: 2 kJ in 30 s, as if nothing had happened; with a turn of 262 kJ in 300 s it would pass too.
+    assert window(before, meter.read())[0]["reason"] == "counter_invalid"
+
+
+def test_a_counter_without_a_range_that_went_back_between_the_ends_voids_the_window(tmp_path: Path) -> None:
+    folder = zone(tmp_path, "intel-rapl:0", "package-0", 5000, None)
+    meter = RaplMeter(tmp_path)
+    before = meter.read()
+    for value in (6000, 10, 7000):
+        (folder / "energy_uj").write_text(str(value))
+        meter.poll()
+    pair = window(before, meter.read())[0]
+    assert pair["reason"] == "counter_invalid" and "began anew" in pair["why"]
+
+
+@pytest.mark.parametrize(
+    "text", ["-5", "1_000", "9" * 400, "1e6", "0x10", "nan", "\xb5", "12\n13", "18446744073709551616"]
+)
+def test_what_is_no_number_of_microjoules_is_no_counter(tmp_path: Path, text: str) -> None:
+    folder = zone(tmp_path, "intel-rapl:0", "package-0", 0)
+    (folder / "energy_uj").write_bytes(text.encode("latin-1"))
+    meter = RaplMeter(tmp_path)
+    assert not meter.domains and "energy_uj" in meter.why
+
+
+@pytest.mark.parametrize("text", ["-5", "0", "many", "\xb5", ""])
+def test_a_range_that_is_none_is_unknown(tmp_path: Path, text: str) -> None:
+    folder = zone(tmp_path, "intel-rapl:0", "package-0", 5)
+    (folder / "max_energy_range_uj").write_bytes(text.encode("latin-1"))
+    assert [reading.range for reading in RaplMeter(tmp_path).read()] == [None]
+
+
+def test_a_name_that_is_no_text_is_no_package(tmp_path: Path) -> None:
+    folder = zone(tmp_path, "intel-rapl:0", "package-0", 5)
+    (folder / "name").write_bytes(b"\xff\xfe")
+    assert not RaplMeter(tmp_path).domains
+
+
+def test_a_folder_that_may_not_be_looked_into_is_missing(tmp_path: Path) -> None:
+    shut, nobody = tmp_path / "shut", 65534
+    shut.mkdir(mode=0)
+    root = os.geteuid() == 0
+    if root:  # who may look everywhere
+        os.seteuid(nobody)
+    try:
+        meter = RaplMeter(shut / "powercap", hwmon=shut / "hwmon")
+    finally:
+        if root:
+            os.seteuid(0)
+    assert not meter.domains and "is missing" in meter.why

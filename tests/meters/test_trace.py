@@ -65,3 +65,15 @@ def test_old_samples_are_forgotten_and_the_sum_goes_on(monkeypatch: pytest.Monke
     monkeypatch.setattr(tracing, "MOST", 4)
     trace = traced(*((float(n), 10.0) for n in range(9)))
     assert trace.t_s == [4, 5, 6, 7, 8] and trace.joules[-1] == 80 and trace.at(3.0) is None
+
+
+def test_a_gap_among_the_first_samples_is_seen_too() -> None:
+    trace = traced((0, 10), (0.1, 10), (0.2, 10), (20, 500), (20.1, 500))
+    before, after = trace.at(5.0), trace.at(15.0)
+    assert before and after and after[1] > before[1]
+
+
+@pytest.mark.parametrize("watts", [-1.0, float("nan"), float("inf")])
+def test_what_is_no_power_is_refused(watts: float) -> None:
+    trace = traced((0, 10))
+    assert not trace.add(1, watts) and trace.watts == [10]

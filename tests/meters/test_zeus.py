@@ -135,3 +135,41 @@ def test_without_zeus_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setitem(sys.modules, "zeus", None)
     monkeypatch.setitem(sys.modules, "zeus.device", None)
     assert "pip install 'variant-harness[zeus]'" in ZeusMeter().why
+
+
+def test_what_zeus_raises_is_a_reason_wherever_it_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Torn(AMDGPUs):
+        def supports_get_total_energy_consumption(self, index: int) -> bool:
+            raise RuntimeError("amdsmi is gone")
+
+    meter = ZeusMeter(device(Torn(5, watts=None)), Tick())
+    assert not meter.domains and "neither an energy counter nor a power" in meter.why
+    monkeypatch.setitem(sys.modules, "zeus", None)
+
+    def broken(name: str) -> Any:
+        raise OSError("libamd_smi.so: cannot open")
+
+    monkeypatch.setattr("importlib.import_module", broken)
+    assert "libamd_smi.so" in ZeusMeter().why
+
+
+@pytest.mark.parametrize("milliwatts", [float("nan"), float("inf"), -5.0, "much"])
+def test_a_power_that_is_none_leaves_no_domain(milliwatts: Any) -> None:
+    gpus = AMDGPUs(None)
+    gpus.get_average_power_usage = lambda index: milliwatts  # type: ignore[method-assign]
+    assert not ZeusMeter(device(gpus), Tick()).domains
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -5.0, "much", None])
+def test_a_counter_that_is_no_number_voids_the_window(value: Any) -> None:
+    gpus, clock = AMDGPUs(5_000), Tick()
+    meter = ZeusMeter(device(gpus), clock)
+    before = meter.read()
+    clock.s = 105.0
+    gpus.get_total_energy_consumption = lambda index: value  # type: ignore[method-assign]
+    assert total_joules(window(before, meter.read())) == (None, "counter_invalid")
+    told = SimpleNamespace(total_energy_mj=10.0)
+    meter = ZeusMeter(device(soc=SimpleNamespace(get_total_energy_consumption=lambda: told)), clock)
+    before = meter.read()
+    clock.s, told.total_energy_mj = 110.0, value
+    assert total_joules(window(before, meter.read())) == (None, "counter_invalid")

@@ -77,6 +77,19 @@ class TestJoules:
     def test_range_that_does_not_explain_it(self) -> None:
         assert joules(rapl(RANGE + 10, 5)) == (None, "counter_invalid")
 
+    @pytest.mark.parametrize(
+        ("method", "unit"), [("nvml", "mj"), ("zeus", "mj"), ("nvml-power", "j"), ("zeus-power", "j")]
+    )
+    def test_a_leap_that_no_device_could_draw_is_invalid(self, method: str, unit: str) -> None:
+        watt_s = {"mj": 1000, "j": 1}[unit]
+        leap = {**nvml(5, 5 + 10_001 * 10 * watt_s), "method": method, "unit": unit}
+        assert joules(leap) == (None, "counter_invalid")
+        assert joules({**leap, "after": 5 + 9_999 * 10 * watt_s})[0] == pytest.approx(99_990)
+
+    def test_a_meter_of_ones_own_may_see_a_whole_hall(self) -> None:
+        hall = {**nvml(0, 900_000 * 10), "method": "command", "unit": "j"}
+        assert joules(hall) == (9e6, None)
+
     def test_gpu_counter_that_went_back_was_reset(self) -> None:
         assert joules(nvml(5000, 100)) == (None, "counter_invalid")
 

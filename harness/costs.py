@@ -36,7 +36,7 @@ LOGITS_FACTOR = 3.0
 START_S = 1.5
 # An energy window of each of three kinds: 1 s with RAPL, 5 s with a GPU, 10 s with a meter of the user's own.
 ENERGY_WINDOW_S = 5.0
-# Warm-ups before a variant's first trial, in generations of about 12 tokens; and what sentinels around rounds, repeats
+# Warm-ups of a variant at each launch, in generations of about 12 tokens; and what sentinels around rounds, repeats
 # and waits add to the time in trials.
 WARM_UP_STEPS, WATCH_SHARE = 8 * 12, 0.25
 # Python, its libraries and the engine's code (98 MB with llama-cpp-python 0.3.36).
@@ -248,8 +248,9 @@ def cell_s(cell: Cell, variant: Variant, suites: SuitePlan, model: ModelSize, ma
     prompt_tokens, steps = suite_tokens(settings, cell.part)
     prompt_s, step_s = _token_s(variant, model, machine)
     work_s = prompt_tokens * prompt_s + steps * step_s
-    if (cell.suite, cell.part) == ("speed", "trials"):
-        work_s = work_s * (1 + WATCH_SHARE) + WARM_UP_STEPS * step_s
+    if isinstance(settings, SpeedPlan) and cell.part == "trials":
+        launches = -(-settings.rounds // settings.rounds_a_launch)
+        return work_s * (1 + WATCH_SHARE) + launches * (START_S + WARM_UP_STEPS * step_s)
     return START_S + work_s
 
 

@@ -14,6 +14,8 @@ from harness.suite_settings import SUITES
 DEPTH_TOKENS = 16
 # When a comparison is precise enough, where the configuration does not say.
 PRECISION: Mapping[str, float] = {"decode_tps": 0.03}
+# Rounds of one launch of the engines at least, and launches at least where there are rounds enough for a verdict.
+LEAST_ROUNDS, LEAST_LAUNCHES = 2, 5
 # Tokens of a probe's question and options beside the text it asks about, at most.
 PROBE_TOKENS = 256
 
@@ -69,6 +71,16 @@ class SpeedPlan:
     most_rounds: int = 0
     precision: Mapping[str, float] = field(default_factory=lambda: dict(PRECISION))
     energy_windows: int = 0
+
+    @property
+    def rounds_a_launch(self) -> int:
+        """Rounds between launches: a pass over the prompt lengths, fewer where too few launches would come of it.
+
+        >>> [SpeedPlan((1,) * lengths, 9, rounds, 0).rounds_a_launch for lengths, rounds in ((3, 15), (6, 12), (3, 3))]
+        [3, 2, 3]
+        """
+        lengths = len(self.prompt_tokens)
+        return max(LEAST_ROUNDS, min(lengths, self.rounds // LEAST_LAUNCHES or lengths))
 
 
 @dataclass(frozen=True, slots=True)

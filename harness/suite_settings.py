@@ -41,6 +41,15 @@ Precision = Annotated[
     BeforeValidator(_share, json_schema_input_type=float | str),
     Field(gt=0, le=1, description="half the width of the 95% interval over the value: 0.03, or 3%"),
 ]
+PromptLengths = Annotated[
+    tuple[Annotated[int, Field(ge=4, le=10_000_000)], ...],
+    Lax,
+    AfterValidator(_some),
+    AfterValidator(_ascending),
+    Field(json_schema_extra={"minItems": 1}),
+]
+# More would take more prompts with a beginning of their own than there are, four a round.
+Rounds = Annotated[int, Field(ge=1, le=800)]
 Depths = Annotated[tuple[Annotated[int, Field(ge=16, le=10_000_000)], ...], Lax, AfterValidator(_ascending)]
 
 
@@ -76,19 +85,19 @@ class CodeSyntaxSuite(Model):
 class SpeedSuite(Model):
     """Timed generations, variants interleaved in palindromic rounds."""
 
-    prompt_tokens: Lengths | None = None
+    prompt_tokens: PromptLengths | None = None
     output_tokens: Annotated[int, Field(ge=2, le=1_000_000)] | None = None
-    rounds: Annotated[int, Field(ge=1, le=10_000)] | None = Field(
+    rounds: Rounds | None = Field(
         None, description="a round is 2 trials a variant, at one prompt length; all variants run this many"
     )
-    most_rounds: Annotated[int, Field(ge=1, le=10_000)] | None = Field(
+    most_rounds: Rounds | None = Field(
         None, description="rounds of a variant on or near a front until its figures are precise enough"
     )
     precision: dict[Literal["decode_tps", "ttft_s"], Precision] | None = Field(
         None, description="when a comparison with the reference is precise enough; default decode_tps: 3%"
     )
     depths: Depths | None = Field(None, description="context lengths at which TTFT and decode speed are told; [] none")
-    depth_rounds: Annotated[int, Field(ge=1, le=10_000)] | None = Field(
+    depth_rounds: Rounds | None = Field(
         None, description="passes over the depths for each variant that does not speculate"
     )
     seed: int = 0

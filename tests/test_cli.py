@@ -489,7 +489,7 @@ def test_doctor_aa_says_in_words_or_json_what_came_out(monkeypatch, tmp_path):
     file = tmp_path / "v.yaml"
     shown = run("doctor", "--aa", "--runs", "3", "--config", str(file), "--json").stdout
     assert json.loads(shown) == {"tied": {"value": 1.0}}
-    assert asked == [(None, 10), (file, 3)]
+    assert asked == [(None, aa.RUNS), (file, 3)]
 
 
 @pytest.mark.parametrize(

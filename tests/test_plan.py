@@ -255,6 +255,14 @@ def test_rounds_stated_alone_are_exactly_those(stated: dict[str, int], rounds: i
     assert plan is not None and (plan.rounds, plan.most_rounds) == (rounds, most)
 
 
+@pytest.mark.parametrize(
+    "wrong", [{"rounds": 801}, {"most_rounds": 801}, {"depth_rounds": 801}, {"prompt_tokens": [3, 64]}]
+)
+def test_rounds_without_prompts_and_prompts_too_short_are_refused_before_anything_is_measured(wrong: dict[str, Any]):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        config(suites={"speed": wrong})
+
+
 def test_a_limit_below_the_rounds_is_a_fault():
     with pytest.raises(ConfigError, match="most_rounds: 3 is below rounds, which is 15"):
         resolve(config(suites={"speed": {"most_rounds": 3}}), "quick")
@@ -362,6 +370,9 @@ def test_estimates_follow_from_bytes_and_tokens():
     expected = 1.25 * (200 + 20 * 2.5) + 8 * 12 * 2.5 + 1.5
     assert cell_s(Cell("f16", "speed", "trials", None), f16, suites, size, machine) == pytest.approx(expected)
     assert cell_s(Cell("f16", "speed", "trials", None, "other"), f16, suites, size, machine) == 0.0
+    often = SuitePlan("quick", speed=SpeedPlan((100,), 10, 5, 0))  # three launches: after two rounds each
+    expected = 5 * 1.25 * (200 + 20 * 2.5) + 3 * (8 * 12 * 2.5 + 1.5)
+    assert cell_s(Cell("f16", "speed", "trials", None), f16, often, size, machine) == pytest.approx(expected)
     # 2 GB of weights, 4096 x 1000 bytes of cache, 9 heads and a mask for 512 tokens at once, 100 MB of process.
     assert variant_cost(f16, size).memory_bytes == pytest.approx(2e9 + 4_096_000 + 4 * 512 * 10 * 4096 + 100e6)
 

@@ -91,7 +91,7 @@ def doctor(
     aa: Annotated[
         bool, typer.Option("--aa", help="Measure two identical variants instead: do they come out tied?")
     ] = False,
-    runs: Annotated[int | None, typer.Option(metavar="N", help="With --aa: so many times. Default: 10.")] = None,
+    runs: Annotated[int | None, typer.Option(metavar="N", help="With --aa: so many times. Default: 5.")] = None,
     config: Annotated[
         Path | None,
         typer.Option(

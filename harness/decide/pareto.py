@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from harness.stats.compare import Launches
+
     Floats = npt.NDArray[np.float64]
 
 SEED = 20240229
@@ -84,7 +86,7 @@ def joint_draws(
     items: Floats,
     clusters: Sequence[object] | None = None,
     *,
-    factor: float = 1.0,
+    launched: Launches | None = None,
     draws: int = 1000,
     seed: int = SEED,
 ) -> Floats:
@@ -100,7 +102,7 @@ def joint_draws(
         blocks: ln(rate) by block. Shape (variants, blocks), NaN where missing.
         items: Scores by item. Shape (variants, items), NaN where missing.
         clusters: Items are drawn by these groups (the subject of a question). Shape (items,).
-        factor: ``launch_factor`` of the blocks: their draws are spread by its root as well.
+        launched: What is known of the launches that blocks belong to: their draws are spread by its t as well.
         draws: Resamples.
         seed: Of the generator.
 
@@ -111,16 +113,17 @@ def joint_draws(
 
     rng = np.random.default_rng(seed)
     scores = _resampled_means(np.asarray(items, dtype=float), clusters, draws, rng)
-    rates = np.exp(_resampled_means(np.asarray(blocks, dtype=float), None, draws, rng, factor))
+    rates = np.exp(_resampled_means(np.asarray(blocks, dtype=float), None, draws, rng, launched))
     return np.stack([scores, rates], axis=-1)
 
 
 def _resampled_means(
-    x: Floats, clusters: Sequence[object] | None, draws: int, rng: np.random.Generator, factor: float = 1.0
+    x: Floats, clusters: Sequence[object] | None, draws: int, rng: np.random.Generator, launched: Launches | None = None
 ) -> Floats:
     import numpy as np
 
-    from harness.stats.interval import t_quantile, z_quantile
+    from harness.stats.compare import ALONE
+    from harness.stats.interval import z_quantile
 
     labels = list(range(x.shape[1])) if clusters is None else list(clusters)
     code = {label: i for i, label in enumerate(dict.fromkeys(labels))}
@@ -136,7 +139,7 @@ def _resampled_means(
     with np.errstate(divide="ignore", invalid="ignore"):
         plain = sums.sum(axis=0) / counts.sum(axis=0)
         drawn = np.where(mass > 0, total / mass, plain)
-    wider = 1.0 if n < 2 else math.sqrt(factor) * t_quantile(n - 1) / z_quantile()
+    wider = 1.0 if n < 2 else (launched or ALONE).t(n) / z_quantile()
     result: Floats = plain + wider * (drawn - plain)
     return result
 

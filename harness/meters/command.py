@@ -5,30 +5,21 @@ be flushed. The clock is mapped to ours by the least delay seen between a line's
 is held up on its way does not move the curve. Energy is the area under straight lines between the samples. Where that
 clock was set meanwhile, the samples begin anew: a window across it is lost.
 
-The command runs without a shell and without a terminal, with nothing to read, in a process group of its own. It is
-killed with all that it started when the meter is closed, and when it prints without end; should we die first, it is
-killed by the system (Linux) or by writing to a pipe that nobody reads.
+The command is killed with all that it started when the meter is closed, and when it prints without end.
 """
 
 from __future__ import annotations
 
-import ctypes
 import math
-import os
 import shlex
-import signal
-import subprocess
-import sys
 import threading
-import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from harness.meters.base import Clock, RawReading
+from harness.meters.child import Child
 from harness.meters.trace import Trace
 from harness.run.clock import now_ns
 
@@ -47,9 +38,6 @@ MOST_W = 1e6
 NOT_LATER = "its time is not later than that of the line before"
 # Longest wait for a killed command.
 END_S = 2.0
-# In the environment of all that a command starts, with a value of its own.
-MARK = "HARNESS_METER"
-_PDEATHSIG = 1
 
 
 class CommandMeter:
@@ -88,14 +76,13 @@ class CommandMeter:
         self._complaint = ""
         self._fault = ""
         self._ended = self._closed = False
-        self._mark = f"{MARK}={uuid.uuid4().hex}"
         self._lines, self._counted_s = 0.0, clock() / 1e9
         self.why = ""
         self.domains: dict[str, str] = {}
-        self._process: subprocess.Popen[str] | None = None
+        self._child: Child | None = None
         self._threads: list[threading.Thread] = []
         self._start(command, folder)
-        if self._process is None:
+        if self._child is None:
             return
         try:
             enough = self._begins(first_s)
@@ -132,14 +119,12 @@ class CommandMeter:
 
     def close(self) -> None:
         """Kill the command and everything it started."""
-        if self._process is None or self._closed:
+        if self._child is None or self._closed:
             return
         self._hear_out()
         self._closed = True
-        self._kill(self._process)
-        # A command that is not ours to kill, as under sudo, ends when it finds its pipes closed.
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(END_S)
+        self._kill(self._child)
+        self._child.wait(END_S)
         for thread in self._threads:
             thread.join(timeout=1.0)
 
@@ -149,24 +134,14 @@ class CommandMeter:
             self._news.wait_for(lambda: self._ended or len(self._trace.t_s) > 1, first_s)
             return not self._fault and len(self._trace.t_s) > 1
 
-    def _kill(self, process: subprocess.Popen[str]) -> None:
-        """End the command's group, and what has left it for a session of its own."""
-        try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            self._ended = True  # it was gone before
-        except PermissionError:
-            pass
-        for pid in _marked(self._mark):
-            with suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
+    def _kill(self, child: Child) -> None:
+        self._ended = not child.kill() or self._ended
 
     def _hear_out(self) -> None:
         """Let a command that has printed its last line end by itself: its exit code and last words tell why."""
-        if self._process is None or not self._ended or self._closed:
+        if self._child is None or not self._ended or self._closed:
             return
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout=0.5)
+        self._child.wait(0.5)
         for thread in self._threads:
             thread.join(timeout=0.5)
 
@@ -188,23 +163,13 @@ class CommandMeter:
 
     def _start(self, command: Sequence[str], folder: str | None) -> None:
         try:
-            process = self._process = subprocess.Popen(
-                list(command),
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                errors="replace",
-                env={**os.environ, MARK: self._mark.partition("=")[2]},
-                start_new_session=True,  # no terminal to ask for a password on, and one group to kill
-                preexec_fn=_dying_with_us(),
-            )
+            child = Child(command, folder)
         except (OSError, ValueError) as error:  # ValueError: a null character
             reason = error.strerror if isinstance(error, OSError) else None
             self.why = f"{self._words}: does not start: {reason or error}"
             return
-        for pipe, take in ((process.stdout, self._line), (process.stderr, self._complain)):
+        self._child = child
+        for pipe, take in ((child.process.stdout, self._line), (child.process.stderr, self._complain)):
             self._threads.append(threading.Thread(target=self._follow, args=(pipe, take), daemon=True))
         for thread in self._threads:
             thread.start()
@@ -228,8 +193,8 @@ class CommandMeter:
         self._counted_s = now_s
         if self._lines > FLOOD and not self._fault:
             self._fault = f"printed more than {FLOOD} lines within {FLOOD_S:g} s"
-            assert self._process is not None
-            self._kill(self._process)
+            assert self._child is not None
+            self._kill(self._child)
         return bool(self._fault)
 
     def _line(self, line: str) -> None:
@@ -261,7 +226,7 @@ class CommandMeter:
 
     def _silence(self, what: str) -> str:
         """Why there is no energy, with the last words of the command."""
-        code = None if self._process is None or not self._ended else self._process.poll()
+        code = None if self._child is None or not self._ended else self._child.process.poll()
         if self._fault:
             what = self._fault
         elif code is not None and code >= 0:
@@ -287,21 +252,3 @@ def parse(line: str) -> tuple[float, float] | None:
     except ValueError:
         return None
     return (t_s, watts) if math.isfinite(t_s) and 0 <= watts <= MOST_W else None
-
-
-def _marked(mark: str) -> list[int]:
-    """Processes that have this entry in their environment, as far as the system tells (Linux, our own ones)."""
-    found = []
-    for environ in Path("/proc").glob("[0-9]*/environ"):
-        with suppress(OSError):
-            if mark.encode() in environ.read_bytes():
-                found.append(int(environ.parent.name))
-    return found
-
-
-def _dying_with_us() -> Callable[[], Any] | None:
-    """What the child does before it becomes the command: ask the system to kill it when we end."""
-    if sys.platform != "linux":
-        return None
-    library = ctypes.CDLL(None)
-    return lambda: library.prctl(_PDEATHSIG, signal.SIGKILL)

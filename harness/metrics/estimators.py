@@ -5,8 +5,9 @@ requests of one block share the state of the machine. Blocks are first put on eq
 request counts over the rate or the median of its length, so a block that lost its long prompt does not
 look fast. A length measured once is left out of the interval: compared with itself it shows no spread.
 
-These intervals cover what differs from block to block independently. Of a speed that wanders over the whole run they
-know only the part of its way that they saw; `stats.drift` flags it, and ratios paired by block do not depend on it.
+These intervals cover what differs from block to block, or from launch to launch, independently. Of a speed that wanders
+over the whole run they know only the part of its way that they saw; `stats.drift` flags it, and ratios paired by block
+do not depend on it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from harness.metrics import request
 from harness.metrics.request import Trial
 from harness.metrics.trials import prompt_groups
 from harness.record import Figure, RequestRecord, missing
-from harness.stats import interval, summary
+from harness.stats import compare, interval, summary
 
 Value = Callable[[RequestRecord], float | None]
 
@@ -33,9 +34,23 @@ def with_ends(value: float, ends: tuple[float, float] | None, n: int, reasons: t
     return Figure(value, low, high, n, reasons)
 
 
-def factored(value: float, per_block: Mapping[int, float], per_trial: Sequence[float], lost: Lost, n: int) -> Figure:
-    """A value with its interval from blocks; from single requests, flagged, where the blocks leave no freedom."""
-    factors = interval.log_t_factors(list(per_block.values()), lost=lost.blocks)
+def factored(
+    value: float,
+    per_block: Mapping[int, float],
+    launch: Mapping[int, int],
+    per_trial: Sequence[float],
+    lost: Lost,
+    n: int,
+) -> Figure:
+    """A value with its interval from blocks; from single requests, flagged, where the blocks leave no freedom.
+
+    ``launch``: of each block; the interval is wider where blocks of one launch go together.
+    """
+    values, wider = list(per_block.values()), 1.0
+    if min(values, default=0) > 0:
+        launched = compare.launches([(np.log(values).tolist(), [launch[block] for block in per_block])])
+        wider = launched.wider(len(values))
+    factors = interval.log_t_factors(values, lost=lost.blocks, wider=wider)
     if factors is not None:
         return Figure(value, value * factors[0], value * factors[1], n)
     factors = interval.log_t_factors(per_trial, lost=lost.trials)
@@ -85,6 +100,7 @@ class Amount:
     group: int
     amount: float
     per: float
+    launch: int = 0
 
 
 def amounts(trials: Sequence[Trial], amount: Value, per: Value) -> list[Amount]:
@@ -93,7 +109,7 @@ def amounts(trials: Sequence[Trial], amount: Value, per: Value) -> list[Amount]:
     for trial, group in zip(trials, prompt_groups(trials), strict=True):
         a, b = amount(trial.record), per(trial.record)
         if a is not None and b is not None and b > 0:
-            rows.append(Amount(trial.block, group, a, b))
+            rows.append(Amount(trial.block, group, a, b, trial.launch))
     return rows
 
 
@@ -125,7 +141,8 @@ def pooled_rows(rows: Sequence[Amount]) -> Figure:
     spread = [r for r in rows if r.group in again]
     per_trial = block_ratios([replace(r, block=i) for i, r in enumerate(spread)])
     freedom = lost([(r.block, r.group) for r in spread])
-    return factored(value, block_ratios(spread), list(per_trial.values()), freedom, len(rows))
+    launch = {r.block: r.launch for r in spread}
+    return factored(value, block_ratios(spread), launch, list(per_trial.values()), freedom, len(rows))
 
 
 def pooled(trials: Sequence[Trial], amount: Value, per: Value) -> Figure:
@@ -153,7 +170,12 @@ def median(trials: Sequence[Trial], value: Value) -> Figure:
     relative = over_median(values, groups)
     rows = [(t.block, r) for t, r, g in zip(kept, relative, groups, strict=True) if g in again]
     freedom = lost([(t.block, g) for t, g in zip(kept, groups, strict=True) if g in again])
-    return factored(middle, _block_medians(rows), [r for _, r in rows], freedom, len(values))
+    return factored(middle, _block_medians(rows), _launch(kept), [r for _, r in rows], freedom, len(values))
+
+
+def _launch(trials: Sequence[Trial]) -> dict[int, int]:
+    """The launch of each block."""
+    return {trial.block: trial.launch for trial in trials}
 
 
 def balanced_median(values: Sequence[float], groups: Sequence[int]) -> float:
@@ -248,7 +270,7 @@ def gap_p95(trials: Sequence[Trial]) -> Figure:
     if not gaps:
         return missing("undefined")
     per_block = {b: summary.percentile(g, 95) for b, g in by_block.items() if g}
-    figure = factored(summary.percentile(gaps, 95), per_block, [], Lost(1, 1), len(gaps))
+    figure = factored(summary.percentile(gaps, 95), per_block, _launch(trials), [], Lost(1, 1), len(gaps))
     if not summary.enough_for_percentile(95, len(gaps)):
         figure = replace(figure, reasons=("small_n",))
     return figure

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from harness.metrics import speed
 from harness.metrics.request import Trial
 from harness.record import Figure
+from harness.stats.compare import ALONE, Launches
 
 # The figure that compares a speed figure with the reference's.
 PAIRED: Mapping[str, str] = {"decode_tps": "speedup", "ttft_s": "ttft_ratio"}
@@ -25,12 +26,12 @@ def half_width(figure: Figure) -> float | None:
 
 
 def reached(
-    trials: Sequence[Trial], reference: Sequence[Trial] | None, factors: Mapping[str, float] | None = None
+    trials: Sequence[Trial], reference: Sequence[Trial] | None, launches: Mapping[str, Launches] | None = None
 ) -> dict[str, float | None]:
     """Precision of each speed figure's comparison with the reference, paired by block.
 
-    Without a reference (the only variant of a run) that of the figures themselves. ``factors``: ``launch_factor`` of
-    the run by figure.
+    Without a reference (the only variant of a run) that of the figures themselves. ``launches``: of the run, by
+    figure.
 
     Returns:
         Half widths by catalogue key ("decode_tps", "ttft_s"); None where there is no interval.
@@ -38,10 +39,10 @@ def reached(
     if reference is None:
         own = speed.speed_figures(trials)
         return {key: half_width(own[key]) for key in PAIRED}
-    factors = factors or {}
+    launches = launches or {}
     paired = {
-        "decode_tps": speed.speedup(trials, reference, factors.get("decode_tps", 1.0)),
-        "ttft_s": speed.ttft_ratio(trials, reference, factors.get("ttft_s", 1.0)),
+        "decode_tps": speed.speedup(trials, reference, launches.get("decode_tps", ALONE)),
+        "ttft_s": speed.ttft_ratio(trials, reference, launches.get("ttft_s", ALONE)),
     }
     return {key: half_width(figure) for key, figure in paired.items()}
 

@@ -1,6 +1,6 @@
 """What the sentinel's readings say of each round of trials: whether the machine changed its speed meanwhile. Pure.
 
-A reading is a stored payload: ``{"block", "end": "before" | "after", "replaces", "bandwidth": bytes/s or None,
+A reading is a stored payload: ``{"block", "end": "before" | "after", "replaces", "anew", "bandwidth": bytes/s or None,
 "gap_s": seconds or None, "by", ...}``.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 Reading = Mapping[str, Any]
 # The cell that holds the readings.
 CELL = "speed-blocks"
-# The repeat of round b is round AGAIN + b.
+# Take k of round b is block b + k AGAIN.
 AGAIN = 10_000
 # Change of the machine's own speed over a round above which the round is run again.
 LIMIT = 0.05
@@ -52,29 +52,39 @@ def by_block(rows: Sequence[Reading]) -> dict[int, float | None]:
 
 
 def replaced(rows: Sequence[Reading]) -> set[int]:
-    """Rounds whose trials do not count: of a round and its repeat, the one over which the machine moved more.
+    """Blocks whose trials do not count: of all takes of a round, one counts, that over which the machine moved least.
 
-    A repeat that was broken off does not count.
+    A take that was broken off does not count, nor one from before a take that was run anew.
     """
     changes = by_block(rows)
+    takes: dict[int, list[Reading]] = {}
+    for row in in_order(rows):
+        if row["end"] == "before":
+            takes.setdefault(round_of(row), []).append(row)
     dropped = set()
-    for again, block in {row["block"]: row["replaces"] for row in rows if row["replaces"] is not None}.items():
-        first, second = changes.get(block), changes.get(again)
-        dropped.add(block if second is not None and (first is None or second < first) else again)
+    for own in takes.values():
+        ended = [row for row in own if row["block"] in changes]
+        start = max((place for place, row in enumerate(ended) if row.get("anew")), default=0)
+        best = min(ended[start:] or own[:1], key=lambda row: _or_most(changes.get(row["block"])))
+        dropped |= {row["block"] for row in own if row is not best}
     return dropped
 
 
+def round_of(row: Reading) -> int:
+    """Number of the round that a reading's block is a take of."""
+    return int(row["block"] if row["replaces"] is None else row["replaces"])
+
+
+def _or_most(change: float | None) -> float:
+    return math.inf if change is None else change
+
+
 def in_order(rows: Sequence[Reading]) -> list[Reading]:
-    """Readings in the order of the schedule: before and after each round, then before and after its repeat.
+    """Readings in the order of the schedule: before and after each take of a round, then those of the next round.
 
     Not by the clock, which starts anew where a run was resumed after a restart.
     """
-
-    def place(row: Reading) -> tuple[int, bool, bool]:
-        again = row["replaces"] is not None
-        return int(row["replaces"] if again else row["block"]), again, bool(row["end"] == "after")
-
-    return sorted(rows, key=place)
+    return sorted(rows, key=lambda row: (round_of(row), row["block"], row["end"] == "after"))
 
 
 def speeds(rows: Sequence[Reading]) -> list[dict[str, float | None]]:

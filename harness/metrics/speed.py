@@ -13,13 +13,14 @@ from harness.metrics.request import Trial, trial_from_payload
 from harness.metrics.trials import Usable, prompt_groups, usable
 from harness.record import Figure, RequestRecord, missing
 from harness.stats import compare
+from harness.stats.compare import ALONE, Launches
 
 __all__ = [
     "Trial",
     "block_log_rates",
     "block_log_ttft",
     "figure_of",
-    "launch_factor",
+    "launches",
     "speed_figures",
     "speedup",
     "tps_by_prompt",
@@ -115,25 +116,25 @@ def block_log_ttft(trials: Sequence[Trial]) -> dict[int, float]:
     return est.block_log_medians(usable(trials).trials, request.ttft_s)
 
 
-def speedup(trials: Sequence[Trial], reference: Sequence[Trial] | None, factor: float = 1.0) -> Figure:
+def speedup(trials: Sequence[Trial], reference: Sequence[Trial] | None, launched: Launches = ALONE) -> Figure:
     """Decode rate over the reference's, paired by block, on the prompt lengths both have.
 
-    ``reference`` is None for the reference itself: 1 by definition. ``factor``: ``launch_factor`` of the run.
+    ``reference`` is None for the reference itself: 1 by definition. ``launched``: ``launches`` of the run.
     """
-    return _paired("decode_tps", trials, reference, factor)
+    return _paired("decode_tps", trials, reference, launched)
 
 
-def ttft_ratio(trials: Sequence[Trial], reference: Sequence[Trial] | None, factor: float = 1.0) -> Figure:
+def ttft_ratio(trials: Sequence[Trial], reference: Sequence[Trial] | None, launched: Launches = ALONE) -> Figure:
     """TTFT over the reference's, paired by block: below 1 is quicker.
 
     Formula: ``exp(mean over blocks of (mean ln TTFT - the reference's))`` over the prompt lengths both have there.
-    ``reference`` is None for the reference itself: 1 by definition. ``factor``: ``launch_factor`` of the run.
+    ``reference`` is None for the reference itself: 1 by definition. ``launched``: ``launches`` of the run.
     """
-    return _paired("ttft_s", trials, reference, factor)
+    return _paired("ttft_s", trials, reference, launched)
 
 
-def launch_factor(key: str, variants: Sequence[Sequence[Trial]], reference: Sequence[Trial]) -> float:
-    """``stats.compare.launch_factor`` over the comparisons of all variants with the reference.
+def launches(key: str, variants: Sequence[Sequence[Trial]], reference: Sequence[Trial]) -> Launches:
+    """``stats.compare.launches`` over the comparisons of all variants with the reference.
 
     Args:
         key: "decode_tps" or "ttft_s".
@@ -146,7 +147,7 @@ def launch_factor(key: str, variants: Sequence[Sequence[Trial]], reference: Sequ
         mine = {trial.block: trial.launch for trial in trials}
         logs = block_log_ratios(key, trials, reference)
         compared.append((list(logs.values()), [(mine[block], theirs[block]) for block in logs]))
-    return compare.launch_factor(compared)
+    return compare.launches(compared)
 
 
 def block_log_ratios(key: str, trials: Sequence[Trial], reference: Sequence[Trial]) -> dict[int, float]:
@@ -164,11 +165,11 @@ def block_log_ratios(key: str, trials: Sequence[Trial], reference: Sequence[Tria
     return {block: ours[block] - base[block] for block in sorted(ours.keys() & base.keys())}
 
 
-def _paired(key: str, trials: Sequence[Trial], reference: Sequence[Trial] | None, factor: float) -> Figure:
+def _paired(key: str, trials: Sequence[Trial], reference: Sequence[Trial] | None, launched: Launches) -> Figure:
     if reference is None:
         return Figure(1.0, 1.0, 1.0, len({t.block for t in trials}), ("is_reference",))
     logs = block_log_ratios(key, trials, reference)
-    figure = compare.paired_ratio(logs, dict.fromkeys(logs, 0.0), factor=factor)
+    figure = compare.paired_ratio(logs, dict.fromkeys(logs, 0.0), launched=launched)
     allow = _PAIRED[key][0]
     codes = sorted({*usable(trials, allow).reasons, *usable(reference, allow).reasons})
     return replace(figure, reasons=tuple(dict.fromkeys((*figure.reasons, *codes))))

@@ -82,7 +82,7 @@ def _speed(run: RunData, variant: VariantRun) -> Figures:
     base = None if variant.reference else run.reference.trials()
     found = speed.speed_figures(trials) | feel_figures(trials)
     for key, compare, of in (("speedup", speed.speedup, "decode_tps"), ("ttft_ratio", speed.ttft_ratio, "ttft_s")):
-        found[key] = missing("not_measured") if base == [] else compare(trials, base, run.launch_factors[of])
+        found[key] = missing("not_measured") if base == [] else compare(trials, base, run.launches[of])
     if not variant.speculates:
         found |= {key: missing("no_speculation") for key in ("accept_rate", "accept_len", "draft_share")}
     return found

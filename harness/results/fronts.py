@@ -80,7 +80,7 @@ def _uncertainty(
     items, clusters = _items(run, kept, objectives[0])
     blocks = _blocks(run, figures, kept, objectives[1])
     names = [variant.name for variant in kept]
-    draws = pareto.joint_draws(blocks, items, clusters, factor=run.launch_factors.get(objectives[1], 1.0))
+    draws = pareto.joint_draws(blocks, items, clusters, launched=run.launches.get(objectives[1]))
     groups = [group for group in pareto.tied(names, draws, objectives) if len(group) > 1]
     return pareto.p_front(names, draws, objectives), groups
 

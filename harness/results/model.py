@@ -9,6 +9,7 @@ from typing import Any
 
 from harness.metrics import speed
 from harness.metrics.request import Trial, trial_from_payload
+from harness.stats.compare import Launches
 
 Payload = Mapping[str, Any]
 
@@ -92,8 +93,8 @@ class RunData:
         return next(variant for variant in self.variants if variant.reference)
 
     @cached_property
-    def launch_factors(self) -> dict[str, float]:
-        """By figure, how much wider the variance of ratios is since rounds of one launch go together."""
+    def launches(self) -> dict[str, Launches]:
+        """By figure, how far rounds of one launch go together in ratios to the reference."""
         base = self.reference.trials()
         others = [variant.trials() for variant in self.variants if not variant.reference]
-        return {key: speed.launch_factor(key, others, base) for key in ("decode_tps", "ttft_s")}
+        return {key: speed.launches(key, others, base) for key in ("decode_tps", "ttft_s")}

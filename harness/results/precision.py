@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness.metrics.precision import PAIRED, half_width
+from harness.metrics.sentinel import AGAIN
 from harness.record import Figure
 from harness.results.model import Payload, RunData, VariantRun
 
@@ -34,11 +35,11 @@ def _reached(
     widths |= {key: None if variant.reference else half_width(own[key]) for key in PAIRED.values()}
     judged = {key: widths[key if alone else PAIRED[key]] for key in asked or ()}
     met = all(width is not None and width <= (asked or {})[key] for key, width in judged.items())
-    blocks = {row["block"] for row in variant.rows("speed", "trials")}
+    rounds = {row["block"] % AGAIN for row in variant.rows("speed", "trials")}
     further = {b for batch in batches for b in range(batch["from_block"], batch["from_block"] + batch["blocks"])}
     return {
         **widths,
         "met": None if not judged or (variant.reference and not alone) else met,
-        "extra_rounds": len(blocks & further),
+        "extra_rounds": len(rounds & further),
         "why": next((batch["why"][variant.name] for batch in batches if variant.name in batch["why"]), None),
     }

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from statistics import median
 from typing import Any
 
-from harness.metrics.sentinel import LIMIT, by_block, in_order, replaced, speeds
+from harness.metrics.sentinel import LIMIT, by_block, in_order, replaced, round_of, speeds
 from harness.record import Figure
 from harness.results.model import Payload, RunData, VariantRun
 from harness.results.precision import precision
@@ -91,17 +91,18 @@ def _sentinel(readings: Sequence[Payload]) -> Json | None:
         return None
     rows = in_order(readings)
     changes, dropped = by_block(rows), replaced(rows)
-    repeats = {row["block"]: row["replaces"] for row in rows if row["replaces"] is not None}
+    rounds = {row["block"]: round_of(row) for row in rows}
+    repeats = {row["block"] for row in rows if row["replaces"] is not None and not row.get("anew")}
     over = {block for block, change in changes.items() if change is not None and change > LIMIT}
     course = [
-        {"block": row["block"], "end": row["end"], "again": row["block"] in repeats, **of}
+        {"block": row["block"], "end": row["end"], "again": row["replaces"] is not None, **of}
         for row, of in zip(rows, speeds(rows), strict=True)
     ]
     return {
-        "rounds": len({row["block"] for row in rows} - repeats.keys()),
-        "moved": sorted(over - repeats.keys()),
-        "run_again": sorted(repeats.values()),
-        "still_moved": sorted(repeats.get(block, block) for block in over - dropped),
+        "rounds": len(set(rounds.values())),
+        "moved": sorted({rounds[block] for block in over - repeats}),
+        "run_again": sorted({rounds[block] for block in repeats}),
+        "still_moved": sorted(rounds[block] for block in over - dropped),
         "course": course,
         "drift": {key: _drift(course, [row["by"] for row in rows], key) for key in ("bandwidth", "decode")},
     }

@@ -34,6 +34,7 @@ from harness.run.prepare import Prepared, SweepOptions, prepare
 from harness.run.progress import Meter
 from harness.run.session import Session
 from harness.run.timed import run_speed
+from harness.stats.compare import Launches
 from harness.stats.interval import wilson
 from harness.store import CellRow, Store
 
@@ -154,15 +155,21 @@ def once(prepared: Prepared, seed: int) -> Outcome:
 
 
 def outcome(run: RunData, seconds: float) -> Outcome:
-    """The sweep's verdict on the first two variants of a run."""
+    """The sweep's verdict on the first two variants of a run.
+
+    Raises:
+        CellError: No round can be compared.
+    """
     first, second = (variant.trials() for variant in run.variants)
-    factors = run.launch_factors
+    launched = run.launches
     rows = [row for variant in run.variants for row in variant.timed()]
-    ratio = speed.speedup(second, first, factors["decode_tps"])
+    ratio = speed.speedup(second, first, launched["decode_tps"])
+    if ratio.value is None:
+        raise CellError(f"the two cannot be compared in any round: {', '.join(ratio.reasons)}")
     return Outcome(
-        tied=tied(speed.block_log_ratios("decode_tps", second, first), "decode_tps", factors["decode_tps"]),
+        tied=tied(speed.block_log_ratios("decode_tps", second, first), "decode_tps", launched["decode_tps"]),
         ratio=ratio,
-        ttft_ratio=speed.ttft_ratio(second, first, factors["ttft_s"]),
+        ttft_ratio=speed.ttft_ratio(second, first, launched["ttft_s"]),
         half_width=half_width(ratio),
         trials=len(rows),
         contended=sum("contended" in row["record"]["codes"] for row in rows),
@@ -172,10 +179,10 @@ def outcome(run: RunData, seconds: float) -> Outcome:
     )
 
 
-def tied(log_ratios: dict[int, float], key: str, factor: float = 1.0) -> bool:
+def tied(log_ratios: dict[int, float], key: str, launched: Launches) -> bool:
     """Whether a front against this figure would group two variants as alike, from ln(ratio) by round."""
     blocks = np.array([[0.0] * len(log_ratios), list(log_ratios.values())])
-    draws = pareto.joint_draws(blocks, np.zeros((2, 1)), factor=factor)
+    draws = pareto.joint_draws(blocks, np.zeros((2, 1)), launched=launched)
     return bool(pareto.tied(TWINS, draws[:, :, 1:], [key]))
 
 

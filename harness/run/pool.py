@@ -9,7 +9,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from os import getpid
 from pathlib import Path
@@ -18,6 +19,9 @@ from typing import IO, Any
 from harness.backends.base import EngineSpec
 from harness.errors import CellError, WorkerDied
 from harness.run.clock import now_ns
+
+# A process that hung up or was killed has this long to end.
+END_S = 10.0
 
 
 class WorkerHandle:
@@ -54,25 +58,37 @@ class WorkerHandle:
             WorkerDied: It ended, or sent nothing for ``quiet_limit_s`` seconds (then it is killed).
             CellError: The method failed with a reason.
         """
-        try:
+        with self._alive(method):
             self._connection.send((method, kwargs))
-            while True:
-                if not self._connection.poll(quiet_limit_s):
-                    self.kill()
-                    raise WorkerDied(f"no sign of life for {quiet_limit_s:g} s in '{method}'; killed (log: {self.log})")
-                kind, *rest = self._connection.recv()
-                if kind == "row":
-                    if on_row is not None:
-                        on_row(rest[0])
-                elif kind == "done":
-                    return rest[0]
-                else:
-                    raise CellError(rest[1] if rest[0] != "bug" else f"{rest[1]} (a bug; log: {self.log})")
-        except (EOFError, ConnectionError, BrokenPipeError) as error:
+        while True:
+            with self._alive(method):
+                heard = self._connection.poll(quiet_limit_s)
+                kind, *rest = self._connection.recv() if heard else ("silence",)
+            if kind == "row":
+                if on_row is not None:
+                    on_row(rest[0])
+            elif kind == "done":
+                return rest[0]
+            elif kind == "silence":
+                self.kill()
+                raise WorkerDied(f"no sign of life for {quiet_limit_s:g} s in '{method}'; killed (log: {self.log})")
+            else:
+                raise CellError(rest[1] if rest[0] != "bug" else f"{rest[1]} (a bug; log: {self.log})")
+
+    @contextmanager
+    def _alive(self, method: str) -> Iterator[None]:
+        """Tell the end of the process from other faults: of a message cut short the connection says OSError alone."""
+        try:
+            yield
+        except (EOFError, OSError) as error:
             raise WorkerDied(self._obituary(method)) from error
 
     def _obituary(self, method: str) -> str:
-        code = self._process.wait(timeout=10)
+        try:
+            code = self._process.wait(timeout=END_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return f"the engine's process hung up in '{method}' and did not end; killed (log: {self.log})"
         if code < 0:
             name = signal.Signals(-code).name
             hint = " (out of memory?)" if name == "SIGKILL" else ""
@@ -80,9 +96,10 @@ class WorkerHandle:
         return f"the engine's process ended in '{method}' with exit code {code} (log: {self.log})"
 
     def kill(self) -> None:
-        """End the process and wait until it is gone."""
+        """End the process and wait until it is gone, though not for ever: a driver may hold it."""
         self._process.kill()
-        self._process.wait()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=END_S)
         self._connection.close()
         self._stderr.close()
 

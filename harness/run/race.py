@@ -32,9 +32,15 @@ class Batch:
 
 
 def batches(session: Session, plan: SpeedPlan, failed: Collection[str]) -> Iterator[Batch]:
-    """Batches of further rounds, as long as a variant needs them and the plan allows."""
+    """Batches of further rounds, as long as a variant needs them and the plan allows.
+
+    There are none without the reference, since what they add are pairs.
+    """
+    reference = session.prepared.reference.name
     decided: list[dict[str, Any]] = session.store.get("race") or []
     for start in range(plan.rounds, plan.most_rounds, BATCH):
+        if reference in failed:
+            return
         entry = next((entry for entry in decided if entry["from_block"] == start), None)
         if entry is None:
             disturbed = _disturbed(session, start - BATCH)
@@ -46,7 +52,7 @@ def batches(session: Session, plan: SpeedPlan, failed: Collection[str]) -> Itera
         names = [name for name in entry["variants"] if name not in failed]
         if not names:
             return
-        everyone = tuple(dict.fromkeys([session.prepared.reference.name, *names]))
+        everyone = tuple(dict.fromkeys([reference, *names]))
         session.more(everyone, entry["blocks"] / plan.rounds)
         yield Batch(start, start + entry["blocks"], everyone)
 
@@ -57,7 +63,7 @@ def _disturbed(session: Session, since: int) -> bool:
         "contended" in row.payload["record"]["codes"]
         for cell in session.cells("speed", "trials").values()
         for row in session.store.items(str(cell.id))
-        if since <= row.payload["block"] < AGAIN
+        if row.payload["block"] % AGAIN >= since
     ]
     return 2 * sum(coded) > len(coded)
 
@@ -67,7 +73,7 @@ def _open(session: Session, plan: SpeedPlan) -> dict[str, str]:
     run = collect(session.store)
     base = None if len(run.variants) == 1 else run.reference.trials()
     found = {
-        v.name: reached(v.trials(), base, run.launch_factors)
+        v.name: reached(v.trials(), base, run.launches)
         for v in run.variants
         if v.trials() and (base is None or not v.reference)
     }

@@ -78,11 +78,12 @@ class Session:
         lengths = (max(plan.prompt_tokens) if plan else WARM_UP_TOKENS, WARM_UP_TOKENS)
         longest, fixed = speed.prompts(lengths, WARM_UP_SEED, lambda text: _tokens(worker, text))
 
-        def generate(prompt: Sequence[int], times: int) -> dict[str, Any]:
-            found: dict[str, Any] = worker.call("warm", prompts=[prompt] * times, output_tokens=WARM_UP_TOKENS)
+        def generate(prompt: Sequence[int], times: int, most: int = WARM_UP_TOKENS) -> dict[str, Any]:
+            tokens = min(WARM_UP_TOKENS, most)
+            found: dict[str, Any] = worker.call("warm", prompts=[prompt] * times, output_tokens=tokens)
             return found
 
-        memory = generate(longest, 1)
+        memory = generate(longest, 1, plan.output_tokens if plan else WARM_UP_TOKENS)  # no more may fit
         seconds: list[float] = []
         while plan and len(seconds) < WARM_UPS_MOST and not flat(seconds):
             memory = generate(fixed, 1 if seconds else WARM_UPS_LEAST)
@@ -109,7 +110,8 @@ class Session:
         """Prompts by turn, two a round, the same for all variants; after those of the rounds, those of repeats."""
         plan = self.prepared.suites.speed
         assert plan is not None
-        lengths = [plan.prompt_tokens[number % len(plan.prompt_tokens)] for number in range(plan.most_rounds)]
+        rounds = max(plan.rounds, plan.most_rounds)
+        lengths = [plan.prompt_tokens[number % len(plan.prompt_tokens)] for number in range(rounds)]
         turns = [length for length in lengths for _ in range(2)]
         first = self.first_worker()
         return speed.prompts([*turns, *turns], plan.seed, lambda text: _tokens(first, text))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from harness.errors import CellError
@@ -28,8 +29,6 @@ Around = Callable[[], AbstractContextManager[Mapping[str, Any] | None]]
 # few to begin with.
 MAX_ATTEMPTS = 3
 REPEAT_SHARE, REPEATS_FIRST = 0.5, 4
-# Engines are launched anew after each pass over the prompt lengths, but not after every single round.
-LEAST_LAUNCH = 2
 # Rounds in which the machine changed its speed are run again, at most this share of all; and no more of them once this
 # many more repeats moved than held still, since such a machine is always moving.
 AGAIN_SHARE, RESTLESS = 1 / 3, 3
@@ -37,23 +36,34 @@ AGAIN_SHARE, RESTLESS = 1 / 3, 3
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One round. Drift within it falls on all variants alike, so it is the unit that statistics count.
+    """One take of a round. Drift within it falls on all variants alike, so it is the unit that statistics count.
 
     Attributes:
-        number: Unique; ``AGAIN`` and more for a repeat.
+        round: Number of the round.
+        take: 0, and more where the round is run again.
         order: Variants by turn, each twice.
         length: Prompt length, tokens.
         prompts: Of each variant's first and second turn.
-        replaces: The round that this one repeats.
+        anew: Whether no earlier take of the round counts, since they were broken off or lack a variant.
         extra: Whether it takes only variants whose place is open.
     """
 
-    number: int
+    round: int
+    take: int
     order: tuple[str, ...]
     length: int
     prompts: tuple[Sequence[int], Sequence[int]]
-    replaces: int | None = None
+    anew: bool = False
     extra: bool = False
+
+    @property
+    def number(self) -> int:
+        """Unique; by it trials are paired."""
+        return self.round + self.take * AGAIN
+
+    def reading(self, end: str) -> str:
+        """Key of the sentinel's reading at one end."""
+        return f"{self.number:05d}-{end}"
 
     def turns(self) -> Iterator[tuple[str, str, Sequence[int]]]:
         """``(key, variant, prompt)`` of each trial in order."""
@@ -71,6 +81,7 @@ def run_speed(session: Session) -> None:
     cells = session.cells("speed", "trials")
     reference = session.prepared.reference.name
     session.store.add_cell(CellRow(CELL, "speed", "blocks", reference), [reference])
+    session.store.set_state(CELL, "done")  # what is open is told by the cells of the trials
     states = {cell.cell_id: cell.state for cell in session.store.cells()}
     if all(states[str(cell.id)] == "done" for cell in cells.values()):
         return
@@ -87,7 +98,6 @@ def run_speed(session: Session) -> None:
     for name, cell in cells.items():
         if name not in failed:
             session.finish(cell)
-    session.store.set_state(CELL, "done")
 
 
 @dataclass
@@ -100,80 +110,117 @@ class _Rounds:
     prompts: Sequence[Sequence[int]]
     sentinel: Sentinel
     failed: set[str] = field(default_factory=set)
-    repeats: int = 0
     restless: int = 0
+    launched: int | None = None
 
     def __post_init__(self) -> None:
         """Take up what is stored."""
         store = self.session.store
-        self.done = {name: store.keys(str(cell.id)) for name, cell in self.cells.items()}
-        self.position = sum(map(len, self.done.values()))
+        stored = {name: store.items(str(cell.id)) for name, cell in self.cells.items()}
+        rows = [row.payload for items in stored.values() for row in items]
+        self.done = {name: {row.key for row in items} for name, items in stored.items()}
+        self.position = len(rows)
+        self.repeats = sum(row["attempt"] - 1 for row in rows)
         self.seen = {row.key: row.payload for row in store.items(CELL)}
         self.again = int(AGAIN_SHARE * self.plan.rounds)
 
     def run(self) -> set[str]:
         """Run them; returns the variants that failed."""
         for number in range(self.plan.rounds):
-            self._round(self._block(number, tuple(self.cells)))
+            self._round(number, tuple(self.cells))
         for batch in race.batches(self.session, self.plan, self.failed):
-            extra = len(self.cells) > 1
             for number in range(batch.start, batch.stop):
-                self._round(self._block(number, batch.variants, extra=extra))
+                self._round(number, batch.variants, extra=len(self.cells) > 1)
         return self.failed
 
-    def _block(self, number: int, names: Sequence[str], *, again: bool = False, extra: bool = False) -> Block:
-        length = self.plan.prompt_tokens[number % len(self.plan.prompt_tokens)]
-        first = 2 * (number + again * self.plan.most_rounds)
-        own = number + again * AGAIN
-        order = speed.palindrome(names, self.plan.seed, own)
-        prompts = (self.prompts[first], self.prompts[first + 1])
-        return Block(own, order, length, prompts, number if again else None, extra)
+    def _round(self, number: int, names: Sequence[str], *, extra: bool = False) -> None:
+        """Run a round unless it is stored, and once more if the machine's speed moved meanwhile, if that may be.
 
-    def _round(self, block: Block) -> None:
-        """Run a round, and once more if the machine's speed moved meanwhile, as far as that may cost.
-
-        Engines are launched anew for each pass over the prompt lengths: a process keeps its luck as long as it lives.
+        What was broken off, or lacks a variant that works again, is run anew as a whole: turns at other times, by other
+        processes, are no pairs.
         """
-        cycle = max(LEAST_LAUNCH, len(self.plan.prompt_tokens))
-        if block.number % cycle == 0 and self.position and f"{block.number:05d}-before" not in self.seen:
-            self.session.pool.close()
-        if not self._moved(block):
-            return
-        names = tuple(dict.fromkeys(block.order))
-        repeat = self._block(block.number, names, again=True, extra=block.extra)
-        if (self.again > 0 and self.restless < RESTLESS) or f"{repeat.number:05d}-before" in self.seen:
+        stored = [self._block(number, names, take, extra=extra) for take in range(self._takes(number))]
+        if not any(map(self._whole, stored)):
+            self._launch(self._block(number, names, len(stored)))
+        takes = [block for block in stored if self._whole(block)]
+        if not takes:
+            takes = [self._run(self._block(number, names, len(stored), anew=bool(stored), extra=extra))]
+        if len(takes) == 1 and self._moved(takes[0]) and self.again > 0 and self.restless < RESTLESS:
+            takes.append(self._run(self._block(number, names, self._takes(number), extra=extra)))
+        if len(takes) > 1:
             self.again -= 1
-            self.restless += 1 if self._moved(repeat) else -1
+            self.restless += 1 if self._moved(takes[-1]) else -1
+
+    def _block(
+        self, number: int, names: Sequence[str], take: int = 0, *, anew: bool = False, extra: bool = False
+    ) -> Block:
+        length = self.plan.prompt_tokens[number % len(self.plan.prompt_tokens)]
+        # The second half of the prompts is for repeats; neighbouring takes have none in common.
+        first = 2 * number + take % 2 * len(self.prompts) // 2
+        order = speed.palindrome(names, self.plan.seed, number + take * AGAIN)
+        return Block(number, take, order, length, (self.prompts[first], self.prompts[first + 1]), anew, extra)
+
+    def _takes(self, number: int) -> int:
+        """How often a round was begun."""
+        return next(take for take in count() if f"{number + take * AGAIN:05d}-before" not in self.seen)
+
+    def _whole(self, block: Block) -> bool:
+        """Whether a take is stored from end to end, with every variant that works."""
+        return block.reading("after") in self.seen and all(
+            key in self.done[name] for key, name, _ in block.turns() if name not in self.failed
+        )
 
     def _moved(self, block: Block) -> bool:
-        """Run what is not stored of a round; returns whether the sentinel moved over it."""
-        before = self._look(block, "before")
-        for key, name, prompt in block.turns():
-            if name in self.failed or key in self.done[name]:
-                continue
-            try:
-                self._trial(block, key, name, prompt)
-            except CellError as error:
-                self._fail(name, error)
-        after = self._look(block, "after")
+        before, after = (self.seen.get(block.reading(end)) for end in ("before", "after"))
         return before is not None and after is not None and moved(before, after)
 
-    def _look(self, block: Block, end: str) -> Mapping[str, Any] | None:
-        """The sentinel's reading at one end of a round; None where no variant is left."""
-        key = f"{block.number:05d}-{end}"
-        if key not in self.seen:
-            name = next((name for name in block.order if name not in self.failed), None)
-            if name is None:
-                return None
+    def _launch(self, block: Block) -> None:
+        """Launch engines anew every few rounds: a process keeps its luck as long as it lives.
+
+        All are loaded before the round begins, as far as memory allows: between its turns that would take time, and
+        drift would not fall on all alike. The one whose turn is first comes last, so that it is not the one to go.
+        """
+        if self.launched is not None:
+            if block.round % self.plan.rounds_a_launch or block.round == self.launched:
+                return
+            self.session.pool.close()
+        self.launched = block.round
+        for name in block.order[len(block.order) // 2 :]:
+            if name not in self.failed:
+                try:
+                    with self.session.timing(str(self.cells[name].id)):
+                        self.session.worker(name)
+                except CellError as error:
+                    self._fail(name, error)
+
+    def _run(self, block: Block) -> Block:
+        """Run all trials of a take between two readings."""
+        self._launch(block)
+        self._look(block, "before")
+        for key, name, prompt in block.turns():
+            if name not in self.failed:
+                try:
+                    self._trial(block, key, name, prompt)
+                except CellError as error:
+                    self._fail(name, error)
+        self._look(block, "after")
+        return block
+
+    def _look(self, block: Block, end: str) -> None:
+        """Store the sentinel's reading at one end of a take, by the first variant that works; none where none does."""
+        for name in block.order:
+            if name in self.failed:
+                continue
             try:
                 reading = self.sentinel.read(name)
             except CellError as error:
                 self._fail(name, error)
-                return self._look(block, end)
-            about = {"block": block.number, "end": end, "replaces": block.replaces, "extra": block.extra}
+                continue
+            key, replaces = block.reading(end), block.round if block.take else None
+            about = {"block": block.number, "end": end, "replaces": replaces, "anew": block.anew, "extra": block.extra}
             self.seen[key] = {**about, "prompt_tokens": block.length, **reading}
             self.session.store.add_item(ItemRow(CELL, key, "sentinel", self.seen[key]))
-        return self.seen[key]
+            return
 
     def _fail(self, name: str, error: CellError) -> None:
         self.failed.add(name)
@@ -192,15 +239,15 @@ class _Rounds:
         self.session.store.add_item(ItemRow(cell_id, key, "trial", payload))
         self.position += 1
         self.repeats += attempts - 1
-        if block.replaces is None:
+        if block.anew or not block.take:
             self.session.advance(name, "speed", "trials", 1 / (2 * self.plan.rounds))
 
     def _label(self, block: Block) -> str:
-        if block.replaces is not None:
-            return f"round {block.replaces + 1} again"
-        if block.number >= self.plan.rounds:
-            return f"round {block.number + 1} (at most {self.plan.most_rounds})"
-        return f"round {block.number + 1}/{self.plan.rounds}"
+        if block.take:
+            return f"round {block.round + 1} again"
+        if block.round >= self.plan.rounds:
+            return f"round {block.round + 1} (at most {self.plan.most_rounds})"
+        return f"round {block.round + 1}/{self.plan.rounds}"
 
 
 def undisturbed(

@@ -67,15 +67,18 @@ def t_interval(values: Sequence[float] | Floats, level: float = LEVEL) -> Interv
     return Interval(mean, mean - half, mean + half, int(x.size))
 
 
-def log_t_factors(values: Sequence[float] | Floats, level: float = LEVEL, lost: int = 1) -> tuple[float, float] | None:
+def log_t_factors(
+    values: Sequence[float] | Floats, level: float = LEVEL, lost: int = 1, wider: float = 1.0
+) -> tuple[float, float] | None:
     """Relative interval of a positive quantity from its values per block.
 
-    Formula: ``exp(∓ t(n - lost) x sd(ln x) / sqrt(n))``, to be multiplied with the pooled value.
+    Formula: ``exp(∓ wider x t(n - lost) x sd(ln x) / sqrt(n))``, to be multiplied with the pooled value.
 
     Args:
         values: One positive value per block. Shape (n,).
         level: Coverage.
         lost: Degrees of freedom used up; more than 1 where values were centred in several groups.
+        wider: Of values that do not vary independently.
 
     Returns:
         (factor below 1, factor above 1), or None for too few blocks or a value <= 0.
@@ -83,7 +86,7 @@ def log_t_factors(values: Sequence[float] | Floats, level: float = LEVEL, lost: 
     x = np.asarray(values, dtype=float)
     if x.size <= lost or not np.all(np.isfinite(x)) or bool(np.any(x <= 0)):
         return None
-    half = t_quantile(x.size - lost, level) * float(np.log(x).std(ddof=lost)) / math.sqrt(x.size)
+    half = wider * t_quantile(x.size - lost, level) * float(np.log(x).std(ddof=lost)) / math.sqrt(x.size)
     # A spread of hundreds of e-folds would overflow; such an interval says nothing anyway.
     return (math.exp(-half), math.exp(half)) if half < 300 else None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 
 from harness.errors import InputError
 from harness.suites.data import suite_yaml
@@ -11,13 +12,16 @@ from harness.suites.fidelity import text as natural_text
 from harness.suites.long_context.text import Kind, generate
 
 Tokens = tuple[int, ...]
+# An adjective and a noun are over within so many tokens, however finely a tokenizer splits words.
+OPENING_TOKENS = 24
 
 
 def prompts(lengths: Sequence[int], seed: int, tokenize: Callable[[str], list[int]]) -> list[Tokens]:
     """Prompts of exactly the lengths asked for, no two with a common beginning.
 
     After the BOS token, if there is one, the very first token is new in every prompt while the pool of opening words
-    lasts (about 80 prompts); later ones differ within the first three.
+    lasts (about 80 prompts); later ones differ within the first three, and where a tokenizer splits words so that
+    these run out, within the opening sentence.
 
     Args:
         lengths: Tokens of each prompt, BOS included; each at least 4.
@@ -47,20 +51,19 @@ def palindrome(names: Sequence[str], seed: int, number: int) -> tuple[str, ...]:
 
 
 def _openings(rng: random.Random, tokenize: Callable[[str], list[int]]) -> Iterator[str]:
-    """First sentences: each adjective once, by its own first token; then pairs that differ within three tokens."""
+    """First sentences: each adjective once, by its own first token; then pairs that differ within ever more tokens."""
     data = suite_yaml("speed")
     adjectives = rng.sample(data["adjectives"], len(data["adjectives"]))
     nouns = rng.sample(data["nouns"], len(data["nouns"]))
     bos = len(tokenize(""))
     seen: set[Tokens] = set()
-    for turn, noun in enumerate(nouns):
-        for adjective in adjectives:
+    for most, of in ((1, nouns[:1]), (3, nouns), (OPENING_TOKENS, nouns)):
+        for noun, adjective in product(of, adjectives):
             opening = f"{adjective} {noun} were on the list of that day. "
-            start = tuple(tokenize(opening)[bos : bos + 3])
-            if not seen.isdisjoint({start, start[:1]} if turn == 0 else {start}):
-                continue
-            seen |= {start, start[:1]}
-            yield opening
+            starts = {width: tuple(tokenize(opening)[bos : bos + width]) for width in (1, 3, OPENING_TOKENS)}
+            if starts[most] not in seen:
+                seen |= set(starts.values())
+                yield opening
     raise InputError("speed: no more openings that differ; ask for fewer rounds or prompt lengths")
 
 

@@ -103,8 +103,8 @@ def test_what_goes_wrong_is_said_and_nothing_hangs(script: str, words: list[str]
 
 def test_silence_is_waited_for_no_longer_than_allowed() -> None:
     meter = shell("exec sleep 60", first_s=0.05)
-    assert "printed 0 samples in 0.05 s" in meter.why and meter._process is not None
-    assert meter._process.poll() == -signal.SIGKILL
+    assert "printed 0 samples in 0.05 s" in meter.why and meter._child is not None
+    assert meter._child.process.poll() == -signal.SIGKILL
 
 
 def test_a_command_that_does_not_exist() -> None:
@@ -147,7 +147,7 @@ def test_the_command_dies_with_us(tmp_path: Path) -> None:
     script = (
         "import os\nfrom harness.meters.command import CommandMeter\n"
         f"meter = CommandMeter(['/bin/sh', '-c', {SILENT!r}])\n"
-        "print(meter._process.pid, flush=True)\nos.kill(os.getpid(), 9)\n"
+        "print(meter._child.process.pid, flush=True)\nos.kill(os.getpid(), 9)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False
@@ -177,19 +177,19 @@ def test_a_command_of_another_user_ends_by_its_pipes(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(os, "killpg", refused)
     monkeypatch.setattr(os, "kill", refused)
     meter.close()
-    assert meter._process is not None and meter._process.poll() is not None
+    assert meter._child is not None and meter._child.process.poll() is not None
 
 
 @pytest.mark.parametrize("script", ["yes 1,2", "yes", "yes >&2", "tr '\\0' x < /dev/zero"])
 def test_a_flood_is_ended(script: str) -> None:
     meter = shell(script, first_s=5.0)
     assert not meter.domains and "printed more than 10000 lines within 10 s" in meter.why
-    assert meter._process is not None and meter._process.poll() is not None
+    assert meter._child is not None and meter._child.process.poll() is not None
 
 
 def test_a_flood_of_samples_leaves_no_window() -> None:
     meter = CommandMeter([sys.executable, "-S", "-c", "n = 0\nwhile True:\n n += 1\n print(f'{n / 1e6},5')"])
-    assert meter._process is not None and meter._process.wait(20) == -signal.SIGKILL
+    assert meter._child is not None and meter._child.process.wait(20) == -signal.SIGKILL
     (late,) = meter.settled(meter.read()) or [None]
     meter.close()
     assert late is None or (late.reason == "counter_invalid" and "more than 10000 lines" in late.why)
@@ -216,8 +216,8 @@ def test_an_interrupted_start_leaves_nothing_behind(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(threading.Condition, "wait_for", interrupted)
     with pytest.raises(KeyboardInterrupt):
         shell("exec sleep 60")
-    process = started[0]._process
-    assert process is not None and process.poll() == -signal.SIGKILL
+    child = started[0]._child
+    assert child is not None and child.process.poll() == -signal.SIGKILL
 
 
 @pytest.mark.parametrize(

@@ -11,21 +11,22 @@ from harness.metrics.sentinel import by_block, moved, movement, replaced
 
 
 def reading(
-    block: int, end: str, gap_s: float | None = 0.01, bandwidth: float | None = 1e9, by: str = "a"
+    block: int, end: str, gap_s: float | None = 0.01, bandwidth: float | None = 1e9, by: str = "a", anew: bool = False
 ) -> dict[str, Any]:
     return {
         "block": block,
         "end": end,
-        "replaces": block - 10_000 if block >= 10_000 else None,
+        "replaces": block % 10_000 if block >= 10_000 else None,
+        "anew": anew,
         "gap_s": gap_s,
         "bandwidth": bandwidth,
         "by": by,
     }
 
 
-def pair(block: int, change: float) -> list[dict[str, Any]]:
+def pair(block: int, change: float, anew: bool = False) -> list[dict[str, Any]]:
     """A round over which the decode gap grew by this factor."""
-    return [reading(block, "before"), reading(block, "after", 0.01 * change)]
+    return [reading(block, "before", anew=anew), reading(block, "after", 0.01 * change, anew=anew)]
 
 
 def test_movement_is_the_larger_change_either_way() -> None:
@@ -56,3 +57,20 @@ def test_a_repeat_that_was_broken_off_does_not_count() -> None:
     rows = [*pair(0, 1.2), reading(10_000, "before")]
     assert replaced(rows) == {10_000}
     assert by_block(rows).keys() == {0}
+
+
+def test_of_several_takes_one_counts_and_none_from_before_one_that_was_run_anew() -> None:
+    first = [reading(0, "before"), *pair(10_000, 1.2, anew=True), *pair(20_000, 1.1)]
+    assert replaced(first) == {0, 10_000}
+    lacking = [*pair(0, 1.0), *pair(10_000, 1.3, anew=True)]
+    assert replaced(lacking) == {0}
+    assert replaced([*lacking, *pair(20_000, 1.4)]) == {0, 20_000}
+    assert replaced([*pair(0, 1.0), reading(10_000, "before", anew=True)]) == {10_000}  # still being run
+
+
+def test_where_nothing_can_be_read_the_first_take_counts_unless_another_was_run_anew() -> None:
+    def blind(block: int, anew: bool = False) -> list[dict[str, Any]]:
+        return [reading(block, end, None, None, anew=anew) for end in ("before", "after")]
+
+    assert replaced([*blind(0), *blind(10_000)]) == {10_000}
+    assert replaced([*blind(0)[:1], *blind(10_000, anew=True)]) == {0}

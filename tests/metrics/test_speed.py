@@ -24,6 +24,7 @@ from harness.metrics.speed import (
 )
 from harness.metrics.trials import prompt_groups, usable
 from harness.record import Event, EventKind, RequestRecord
+from harness.stats.compare import launches
 
 Spec = tuple[float, int | None] | tuple[float, int | None, EventKind]
 
@@ -496,3 +497,17 @@ class TestOneLengthABlock:
         many = [trial(b, steady(100, ttft=0.1), 16) for b in range(6)]
         few = [trial(b, steady(100, ttft=0.9), 96) for b in range(2)]
         assert speed_figures([*many, *few])["ttft_s"].value == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("key", ["decode_tps", "ttft_s", "icl_p95_s"])
+def test_launches_that_differ_widen_an_absolute_interval(key: str) -> None:
+    """Six rounds, three launches whose own speeds differ more than rounds of one do."""
+    rates = [100.0, 101.0, 110.0, 111.0, 120.0, 121.0]
+    one = [trial(block, steady(tps, ttft=10 / tps)) for block, tps in enumerate(rates)]
+    many = [replace(t, launch=1 + t.block // 2) for t in one]
+    plain, wide = speed_figures(one)[key], speed_figures(many)[key]
+    assert plain.value == wide.value and plain.low and plain.high and wide.low and wide.high
+    logs = [math.log(rate) for rate in rates]
+    wider = launches([(logs, [0, 0, 1, 1, 2, 2])]).wider(6)
+    assert wider > 1.5
+    assert math.log(wide.high / wide.low) == pytest.approx(wider * math.log(plain.high / plain.low), rel=1e-6)

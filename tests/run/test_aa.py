@@ -116,6 +116,11 @@ def test_a_difference_within_the_noise_is_tied() -> None:
     assert found.half_width > 0.1
 
 
+def test_nothing_to_compare_is_no_verdict() -> None:
+    with pytest.raises(CellError, match="cannot be compared in any round: undefined, nonfinite"):
+        judged(rows([0.01] * 3), rows([0.01] * 3, ("nonfinite",)))
+
+
 def test_counts_of_disturbed_repeated_and_replaced() -> None:
     quiet, busy = rows([0.01] * 3), rows([0.01] * 3, ("contended",), attempt=3)
     found = judged(quiet, busy, frozenset({1}))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
@@ -73,6 +76,41 @@ def test_a_killed_worker_is_told_with_its_signal(worker: WorkerHandle) -> None:
     with pytest.raises(WorkerDied, match=r"SIGKILL \(out of memory\?\)"):
         worker.call("trial", prompt=[0, 5], output_tokens=500, threads=1)
         worker.call("greedy", prompts=[("p", "x")] * 10_000, max_tokens=400)
+
+
+def test_a_worker_that_ends_in_the_middle_of_a_message_is_told(worker: WorkerHandle) -> None:
+    """A message of 1000 bytes is announced, one comes."""
+    ours, theirs = socket.socketpair()
+    worker._connection = Connection(ours.detach())
+    theirs.sendall(struct.pack("!i", 1000) + b"x")
+    theirs.shutdown(socket.SHUT_WR)
+    os.kill(worker.pid, signal.SIGKILL)
+    with pytest.raises(WorkerDied, match="ended in 'trial' by SIGKILL"):
+        worker.call("trial", prompt=[0, 5], output_tokens=1, threads=1)
+    theirs.close()
+
+
+def test_a_worker_that_hangs_up_and_stays_is_killed(worker: WorkerHandle, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as one that hangs while a driver is closed."""
+    monkeypatch.setattr("harness.run.pool.END_S", 0.05)
+    ours, theirs = socket.socketpair()
+    kept = worker._connection  # closed, the worker would end by itself
+    worker._connection = Connection(ours.detach())
+    theirs.shutdown(socket.SHUT_WR)
+    with pytest.raises(WorkerDied, match="hung up in 'trial' and did not end; killed"):
+        worker.call("trial", prompt=[0, 5], output_tokens=1, threads=1)
+    theirs.close()
+    kept.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(worker.pid, 0)
+
+
+def test_a_fault_of_who_takes_the_rows_is_not_the_workers(worker: WorkerHandle) -> None:
+    def full(row: object) -> None:
+        raise OSError("no space left")
+
+    with pytest.raises(OSError, match="no space left"):
+        worker.call("loglikelihood", full, pairs=[("Question", " A")])
 
 
 def test_a_silent_worker_is_killed_at_its_limit(worker: WorkerHandle) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.stats.compare import launch_factor, paired_ratio
+from harness.stats.compare import ALONE, Launches, launches, paired_ratio
 from harness.stats.drift import drift
 
 COOLING = [100, 99, 98, 97, 96, 95, 94, 93]
@@ -99,36 +99,56 @@ class TestDrift:
 
 def test_rounds_of_one_launch_that_go_together_widen_the_interval() -> None:
     """Two launches: 0, 0.2 and 1.0, 1.2. MSB = 1, s² = 1.04/3."""
-    logs, launches = [0.0, 0.2, 1.0, 1.2], ["a", "a", "b", "b"]
-    assert launch_factor([(logs, launches)]) == pytest.approx(3 / 1.04)
+    logs, by = [0.0, 0.2, 1.0, 1.2], ["a", "a", "b", "b"]
+    assert launches([(logs, by)]) == Launches(pytest.approx(3 / 1.04), 2.0, 1)
     mixed = (logs, ["a", "b", "a", "b"])  # MSB = 0.04
-    assert launch_factor([mixed]) == 1.0
-    assert launch_factor([(logs, launches), mixed]) == pytest.approx((3 + 0.12) / 1.04 / 2)
-    plain, wide = (paired_ratio(dict(enumerate(logs)), dict.fromkeys(range(4), 0.0), factor=f) for f in (1.0, 4.0))
+    assert launches([mixed]) == Launches(1.0, 2.0, 1)
+    assert launches([(logs, by), mixed]) == Launches(pytest.approx((3 + 0.12) / 1.04 / 2), 2.0, 2)
+    twelve = {b: (b % 3) / 10 for b in range(12)}
+    plain, wide = (
+        paired_ratio(twelve, dict.fromkeys(twelve, 0.0), launched=of) for of in (ALONE, Launches(4.0, 1.2, 1000))
+    )
     assert plain.low is not None and wide.low is not None and plain.value is not None
-    assert math.log(wide.low / plain.value) == pytest.approx(2 * math.log(plain.low / plain.value))
+    wider = math.log(wide.low / plain.value) / math.log(plain.low / plain.value)
+    assert wider == pytest.approx(Launches(4.0, 1.2, 1000).wider(12)) and wider >= 2
+
+
+def test_degrees_of_freedom_by_hand() -> None:
+    """Fifteen blocks, five launches, factor 2: w = (14 - 8) / 10, so 196 / (16 + 3.6) = 10; k = 1 knows it by 4."""
+    assert Launches(2.0, 3.0, 1).t(15) == pytest.approx(math.sqrt(2) * 2.7764451)
+    assert Launches(2.0, 3.0, 9).t(15) == pytest.approx(math.sqrt(2) * 2.2281389)
+    assert Launches(1.0, 3.0, 9).t(15) == ALONE.t(15) == pytest.approx(2.1447867)
+    # Launches decide alone: as many as there are, less one. A single one tells nothing of the others.
+    assert Launches(14 / 4, 3.0, 1000).t(15) == pytest.approx(math.sqrt(3.5) * 2.7764451)
+    assert Launches(2.0, 3.0, 9).t(3) == pytest.approx(math.sqrt(2) * 12.7062047)
+    assert ALONE.wider(1) == ALONE.wider(7) == 1.0
 
 
 def test_nothing_to_compare_leaves_the_interval_as_it_is() -> None:
-    assert (
-        launch_factor([])
-        == launch_factor([([1.0, 2.0], ["a", "b"])])
-        == launch_factor([([1.0, 1.0], ["a", "b"])])
-        == 1.0
-    )
+    for compared in ([], [([1.0, 2.0], ["a", "b"])], [([1.0, 1.0], ["a", "b"])], [([1.0, 2.0], ["a", "a"])]):
+        assert launches(compared) == ALONE
 
 
-def test_intervals_cover_although_launches_have_their_luck() -> None:
-    """Eight variants, fifteen rounds, five launches: luck of 2.3% on rounds that scatter by 5%."""
+def test_a_spread_beyond_all_measure_has_no_interval() -> None:
+    logs = {b: 200.0 * (b % 2) for b in range(4)}
+    figure = paired_ratio(logs, dict.fromkeys(logs, 0.0), launched=Launches(9.0, 2.0, 1))
+    assert (figure.low, figure.high, figure.n) == (None, None, 4)
+
+
+@pytest.mark.parametrize("within", [0.05, 0.02, 0.01])
+@pytest.mark.parametrize("variants", [1, 8])
+def test_intervals_cover_although_launches_have_their_luck(variants: int, within: float) -> None:
+    """Fifteen rounds, five launches: luck of 2.3% on rounds that scatter by 5%, 2% or 1%."""
     rng = np.random.default_rng(7)
-    held = trials = 0
-    for _ in range(400):
-        base = rng.normal(0, 0.016, 5)
-        logs = [np.repeat(rng.normal(0, 0.016, 5) - base, 3) + rng.normal(0, 0.05, 15) for _ in range(8)]
-        factor = launch_factor([(list(x), [b // 3 for b in range(15)]) for x in logs])
+    by, zero = [b // 3 for b in range(15)], dict.fromkeys(range(15), 0.0)
+    held, runs = 0, 3200 // variants
+    for _ in range(runs):
+        base = np.repeat(rng.normal(0, 0.016, 5), 3) + rng.normal(0, within / math.sqrt(2), 15)
+        own = np.repeat(rng.normal(0, 0.016, (variants, 5)), 3, axis=1)
+        logs = own + rng.normal(0, within / math.sqrt(2), (variants, 15)) - base
+        launched = launches([(list(x), by) for x in logs])
         for x in logs:
-            figure = paired_ratio(dict(enumerate(x)), dict.fromkeys(range(15), 0.0), factor=factor)
+            figure = paired_ratio(dict(enumerate(x)), zero, launched=launched)
             assert figure.low is not None and figure.high is not None
             held += figure.low <= 1.0 <= figure.high
-            trials += 1
-    assert held / trials >= 0.93
+    assert held / runs / variants >= 0.93

@@ -39,6 +39,12 @@ def test_there_are_openings_for_the_longest_preset():
     assert len(speed.prompts([8] * 480, 1, tokenize)) == 480
 
 
+def test_a_tokenizer_that_splits_finely_has_enough_openings_too():
+    """Letters as tokens: the first three of a sentence are soon used up."""
+    made = speed.prompts([24] * 480, 1, lambda text: [BOS, *text.encode()])
+    assert len(set(made)) == 480
+
+
 def test_seeded():
     assert speed.prompts([32] * 3, 7, tokenize) == speed.prompts([32] * 3, 7, tokenize)
     assert speed.prompts([32] * 3, 8, tokenize) != speed.prompts([32] * 3, 7, tokenize)

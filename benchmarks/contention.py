@@ -3,7 +3,7 @@
 ``python -m benchmarks.contention`` runs the same small sweep (F16, Q8_0, Q4_0; speed only) quiet and disturbed in turn,
 and prints which share of the trials beside the burner were marked, which share of the others were (false alarms),
 the disturbed ratios over the quiet ones, how many of the quiet sweeps agree with each other within their own intervals,
-how long each took, and what guarding the trials cost.
+how long each took, and what guarding the trials cost. ``--keep DIR`` keeps the sweeps' folders there.
 """
 
 from __future__ import annotations
@@ -180,6 +180,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=3, help="of each condition")
     parser.add_argument("--rounds", type=int, default=30, help="of each sweep")
     parser.add_argument("--threads", type=int, help="of the engine; default: all usable cores")
+    parser.add_argument("--keep", type=Path, help="folder in which the sweeps' folders stay")
     args = parser.parse_args()
     if args.runs < 1 or args.rounds < 2:
         parser.error(f"--runs {args.runs} --rounds {args.rounds}; expected 1 and 2 at least")
@@ -189,11 +190,13 @@ def main() -> int:
     found: dict[bool, list[Swept]] = {False: [], True: []}
     for number in range(args.runs):
         for disturbed in (False, True) if number % 2 == 0 else (True, False):
+            condition = "disturbed" if disturbed else "quiet"
             with tempfile.TemporaryDirectory() as name:
-                folder = Path(name)
+                folder = args.keep / f"{condition}-{number + 1}" if args.keep else Path(name)
+                folder.mkdir(parents=True, exist_ok=not args.keep)
                 (folder / "variants.yaml").write_text(config, encoding="utf-8")
                 found[disturbed].append(sweep(folder, disturbed, args.rounds))
-            condition, seconds = "disturbed" if disturbed else "quiet", found[disturbed][-1].seconds
+            seconds = found[disturbed][-1].seconds
             console.print(f"{condition} {number + 1}/{args.runs}: {seconds:.0f} s", highlight=False)
     title = f"a sweep of {len(WEIGHTS)} variants, quiet and with a CPU burner from half way on, {args.runs} runs each"
     return conclude("contention", title, figures(found[False], found[True]), *bounds())

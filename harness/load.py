@@ -103,6 +103,9 @@ def _place(loc: tuple[int | str, ...], lines: Mapping[Place, int]) -> Place:
 def _message(place: Place, detail: Mapping[str, Any]) -> str:
     kind, found, context = detail["type"], detail["input"], detail.get("ctx", {})
     if kind == "extra_forbidden":
+        homes = [f"under {'.'.join(map(str, home))}" if home else "at the top level" for home in _homes(place[-1])]
+        if homes:
+            return f"unknown key here; it belongs {' or '.join(homes)}; move it there"
         return f"unknown key; {did_you_mean(str(place[-1]), _keys(place[:-1]))}"
     if kind == "missing":
         return f"missing; add '{place[-1]}: ...'"
@@ -176,6 +179,16 @@ def _models_at(place: Place) -> list[type[BaseModel]]:
 
 def _keys(place: Place) -> list[str]:
     return sorted({name for model in _models_at(place) for name in model.model_fields})
+
+
+def _homes(name: int | str, place: Place = ()) -> Iterator[Place]:
+    """The fixed places of the configuration that have a key of this name: none inside lists or maps of named entries."""
+    for model in _models_at(place):
+        if name in model.model_fields:
+            yield place
+        for key, field in model.model_fields.items():
+            if any(True for _ in _models(field.annotation)):
+                yield from _homes(name, (*place, key))
 
 
 def _is_key(place: Place, name: str) -> bool:

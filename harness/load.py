@@ -182,7 +182,7 @@ def _keys(place: Place) -> list[str]:
 
 
 def _homes(name: int | str, place: Place = ()) -> Iterator[Place]:
-    """The fixed places of the configuration that have a key of this name: none inside lists or maps of named entries."""
+    """The fixed places of the configuration with a key of this name; none inside lists or maps of named entries."""
     for model in _models_at(place):
         if name in model.model_fields:
             yield place

@@ -23,7 +23,7 @@ CODES: Mapping[str, str] = {
     "cached_prompt": "part of the prompt came from a cache",
     "error": "the request failed; it counts in the error rate, not in speed",
     "truncated": "the stream ended without a finish reason",
-    "contended": "other load took the CPU during the trial",
+    "contended": "other load took the CPU during the trial, or most of the time around it",
     "throttled": "clock or temperature drifted during the trial",
     "small_n": "too few values for this statistic",
     "below_resolution": "the window is shorter than the counter's step",

@@ -162,5 +162,5 @@ def _consequence(variants: Mapping[str, Json], found: AllFigures, calm: bool) ->
     said += " or better." if said else ""
     if void:
         who = f"ratios of {', '.join(void)}" if len(void) < len(ratios) else "ratios"
-        said += f" The {who} rest on disturbed trials and do not rank."
+        said += f" The {who} rest on disturbed trials, or on few between them, and do not rank."
     return said.strip()

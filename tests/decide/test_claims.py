@@ -11,6 +11,7 @@ from harness.decide.claims import CLAIMS, evaluate
 from harness.decide.evidence import Measured, combine, judge, log_slope
 from harness.decide.view import Span
 from harness.metrics.catalog import METRICS
+from harness.record import CODES
 
 Ends = tuple[float | None, float | None, float | None]
 
@@ -92,7 +93,7 @@ class TestPrecision:
 
     def test_contended_speed_cannot_tell(self) -> None:
         bad = variant("q4_0", speedup=(1.8, 1.7, 1.9, "contended"), decode_tps=(170, 165, 175, "contended"))
-        assert verdict("int4_speed", F16, bad) == ("cannot tell", "other load took the CPU during the trial")
+        assert verdict("int4_speed", F16, bad) == ("cannot tell", CODES["contended"])
 
     def test_int8_between(self) -> None:
         q4 = variant("q4_0", speedup=(1.8, 1.7, 1.9))

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from harness.decide.view import Span, delta_key, difference, ranks, shown, span, speculation_faults, why_not
+from harness.record import CODES
 
 
 def variant(name: str, weights: str = "f16", **metrics: tuple[Any, ...]) -> dict[str, Any]:
@@ -28,7 +29,7 @@ def test_only_sound_figures_rank() -> None:
 
 
 def test_why_not_speaks() -> None:
-    assert why_not({"value": 1.0, "reasons": ["contended"]}) == "other load took the CPU during the trial"
+    assert why_not({"value": 1.0, "reasons": ["contended"]}) == CODES["contended"]
     assert why_not({"value": None, "reasons": []}) == "the suite that gives this figure was not run"
 
 

@@ -22,7 +22,7 @@ from harness.metrics.speed import (
     trial_from_payload,
     ttft_by_prompt,
 )
-from harness.metrics.trials import prompt_groups, usable
+from harness.metrics.trials import around, prompt_groups, usable
 from harness.record import Event, EventKind, RequestRecord
 from harness.stats.compare import launches
 
@@ -361,6 +361,38 @@ class TestWhichTrialsCount:
         figure = speed_figures(trials)["decode_tps"]
         assert figure.value == pytest.approx(60.0)
         assert figure.reasons == ("contended",) and not figure.ranks
+
+    @pytest.mark.parametrize("repeats", [1, 3])
+    def test_quiet_rounds_between_disturbed_ones_do_not_rank(self, repeats: int) -> None:
+        """Every third of 30 rounds is clean: 10, yet a neighbour was there all the time."""
+        busy = replace(steady(50, codes=("contended",)), attempt=repeats)
+        trials = [trial(b, busy if b % 3 else steady(80), position=b) for b in range(30)]
+        figure = speed_figures(trials)["decode_tps"]
+        assert figure.value == pytest.approx(80.0) and figure.n == 10
+        assert figure.reasons == ("contended",) and not figure.ranks
+        assert speedup(trials, [replace(t, record=steady(40)) for t in trials]).reasons == ("contended",)
+
+    def test_a_quiet_stretch_before_a_neighbour_came_ranks(self) -> None:
+        busy = replace(steady(50, codes=("contended",)), attempt=3)
+        trials = [trial(b, busy if b >= 10 else steady(80), position=b) for b in range(30)]
+        assert around(trials[:10], trials) == pytest.approx(3 / 5 / 10)
+        figure = speed_figures(trials)["decode_tps"]
+        assert figure.value == pytest.approx(80.0) and figure.ranks
+
+    def test_rounds_are_neighbours_by_time_not_by_number(self) -> None:
+        """A round that was run again has a high number, and its place in time."""
+        busy = steady(50, codes=("contended",))
+        trials = [trial(b, steady(80), position=b) for b in range(6)]
+        trials[2] = trial(10_002, steady(80), position=2)
+        trials += [trial(b, busy, position=b) for b in range(6, 12)]
+        assert around(trials[:6], trials) == pytest.approx(1 / 3 / 6)
+
+    def test_repeats_that_came_out_clean_count_as_disturbed_surroundings(self) -> None:
+        trials = [trial(b, replace(steady(80), attempt=3), position=b) for b in range(12)]
+        assert around(trials, trials) == pytest.approx(2 / 3)
+        assert speed_figures(trials)["decode_tps"].reasons == ("contended",)
+        twice = [replace(t, record=replace(t.record, attempt=2)) for t in trials]
+        assert speed_figures(twice)["decode_tps"].ranks
 
     @pytest.mark.parametrize("source", ["chunks", "tokenizer"])
     def test_tokens_that_nobody_counted_are_labelled_and_do_not_rank(

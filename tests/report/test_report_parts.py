@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.record import CODES
 from harness.report.front import Dot, Mark, layout, nice_ticks
 from harness.report.look import looks
 from harness.report.model import build
@@ -67,7 +68,7 @@ def test_a_voiding_code_mutes_and_an_unknown_one_is_shown_as_it_is() -> None:
     made = cell("decode_tps", {"value": 3.0, "reasons": ["contended", "new_code"]}, Shown(1.0, "tokens/s"))
     assert made.muted
     assert [(chip.label, chip.title) for chip in made.chips] == [
-        ("contended", "other load took the CPU during the trial"),
+        ("contended", CODES["contended"]),
         ("new code", "new_code"),
     ]
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from harness.record import CODES
 from harness.report.heat import HeatCell
 from harness.report.model import build
 from harness.report.page import render
@@ -61,9 +62,9 @@ def test_a_speed_up_of_another_text_is_no_gain(results: Any, series: Any) -> Non
 
 
 def test_a_speed_up_with_a_doubt_is_not_coloured(results: Any, series: Any) -> None:
-    series["speculation"]["cells"][0]["why"] = "other load took the CPU during the trial"
+    series["speculation"]["cells"][0]["why"] = CODES["contended"]
     found = cells(results, series)["f16", "lookup"]
-    assert (found.tone, found.strength, found.why) == ("doubt", 0, "other load took the CPU during the trial")
+    assert (found.tone, found.strength, found.why) == ("doubt", 0, CODES["contended"])
     heat = section(results, series).heat
     assert heat is not None
     assert heat.words == "What pays on f16: cannot tell; on q8_0: nothing."

@@ -155,7 +155,7 @@ class TestSentence:
         bad = {"speedup": Figure(2.0, 1.98, 2.02, 10, ("contended",))}
         said = account(*two(rows), figures=bad)["sentence"]
         assert "and hold" not in said
-        assert said.endswith("The ratios rest on disturbed trials and do not rank.")
+        assert said.endswith("The ratios rest on disturbed trials, or on few between them, and do not rank.")
 
     def test_throttled_trials_are_said_apart(self) -> None:
         heat = [row(b, ("throttled",) if b < 2 else ()) for b in range(10)]

@@ -55,6 +55,7 @@ class Swept:
         beside, apart: Whether each trial was marked as contended: of those beside the burner for half their time or
             more, and of those it never met.
         cost: Where the time went.
+        memory_gbs: Median memory bandwidth around its rounds, GB/s; on a shared host it moves, and ratios with it.
         seconds: Wall time.
     """
 
@@ -62,6 +63,7 @@ class Swept:
     beside: Sequence[bool]
     apart: Sequence[bool]
     cost: Mapping[str, float]
+    memory_gbs: float
     seconds: float
 
 
@@ -101,13 +103,14 @@ def begun(path: Path, number: int) -> bool:
 
 def judged(out: Path, spans: Sequence[tuple[int, int]], seconds: float) -> Swept:
     """What a finished sweep says, beside what is known of the burner."""
-    variants = json.loads((out / "results.json").read_text(encoding="utf-8"))["variants"]
-    ratios = {each["name"]: each["metrics"]["speedup"] for each in variants}
+    results = json.loads((out / "results.json").read_text(encoding="utf-8"))
+    ratios = {each["name"]: each["metrics"]["speedup"] for each in results["variants"]}
+    memory = results["quiet"]["sentinel"]["memory_bytes_s"]["median"] / 1e9
     store = Store.open(out)
     rows = [row for variant in collect(store).variants for row in variant.rows("speed", "trials")]
     store.close()
     beside, apart = marks(rows, spans)
-    return Swept(ratios, beside, apart, overhead(out), seconds)
+    return Swept(ratios, beside, apart, overhead(out), memory, seconds)
 
 
 def marks(rows: Sequence[Mapping[str, Any]], spans: Sequence[tuple[int, int]]) -> tuple[list[bool], list[bool]]:
@@ -161,6 +164,9 @@ def figures(quiet: Sequence[Swept], disturbed: Sequence[Swept]) -> dict[str, Any
         values = [[each.ratios[name]["value"] for each in found] for found in (disturbed, quiet)]
         complete = all(value is not None for row in values for value in row)
         rows[f"{name}: disturbed over quiet"] = paired_ratio(*values) if complete else None
+    for condition, found in (("quiet", quiet), ("disturbed", disturbed)):
+        for number, each in enumerate(found):
+            rows[f"memory, {condition} {number + 1}, GB/s"] = each.memory_gbs
     rows["quiet sweeps that agree within their intervals"] = agreement(quiet)
     for condition, found in (("quiet", quiet), ("disturbed", disturbed)):
         rows[f"seconds, {condition}"] = float(np.median([each.seconds for each in found]))

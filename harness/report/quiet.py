@@ -10,7 +10,7 @@ from harness.report.figures import Figure
 from harness.report.frame import axis, layout, plain
 from harness.report.tables import Column, Grid, Row
 from harness.report.text import DASH, Cell, Json, plural, sentence
-from harness.units import half_width
+from harness.units import half_width, si
 
 Pairs = tuple[tuple[str, str], ...]
 _LIMIT = 5  # percent; a round over which the machine's speed moved by more is run again
@@ -78,6 +78,7 @@ def _facts(given: Json) -> Iterator[tuple[str, str]]:
     yield "Load, median over trials", told if trials["n"] else ""
     yield "Clock and heat", _clock(given["clock"])
     yield "Rounds", _rounds(sentinel) if sentinel else "the machine's speed around each round was not recorded"
+    yield "Memory around rounds", _memory(sentinel.get("memory_bytes_s")) if sentinel else ""
     yield "Drift over the run", _drift(sentinel["drift"]) if sentinel else ""
     yield "Warm-up", _warm_up(given["warm_up"])
 
@@ -104,6 +105,13 @@ def _rounds(sentinel: Json) -> str:
     counted = f"{left} had to be kept as they were" if left else "the trials that count are of steady ones"
     over = f"over {moved} of {sentinel['rounds']} the machine's speed moved by more than {_LIMIT}%"
     return f"{over}; run again: {again}; {counted}"
+
+
+def _memory(given: Json | None) -> str:
+    if not given:
+        return ""
+    low, middle, high = (si(given[key], "B/s") for key in ("low", "median", "high"))
+    return f"{middle} in the median, {low} to {high} in 90% of readings; another memory speed may give other ratios"
 
 
 def _drift(found: Json) -> str:

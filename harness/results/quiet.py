@@ -8,12 +8,14 @@ from dataclasses import asdict
 from statistics import median
 from typing import Any
 
+import numpy as np
+
 from harness.metrics.sentinel import LIMIT, by_block, in_order, replaced, round_of, speeds
 from harness.record import Figure
 from harness.results.model import Payload, RunData, VariantRun
 from harness.results.precision import precision
 from harness.stats.drift import drift
-from harness.units import half_width
+from harness.units import half_width, significant
 
 Json = dict[str, Any]
 AllFigures = Mapping[str, Mapping[str, Figure]]
@@ -103,9 +105,22 @@ def _sentinel(readings: Sequence[Payload]) -> Json | None:
         "moved": sorted({rounds[block] for block in over - repeats}),
         "run_again": sorted({rounds[block] for block in repeats}),
         "still_moved": sorted(rounds[block] for block in over - dropped),
+        "memory_bytes_s": _memory([row["bandwidth"] for row in rows if row["block"] not in dropped]),
         "course": course,
         "drift": {key: _drift(course, [row["by"] for row in rows], key) for key in ("bandwidth", "decode")},
     }
+
+
+def _memory(read: Sequence[float | None]) -> Json | None:
+    """Memory bandwidth around the rounds that count, bytes/s: 5th percentile, median, 95th.
+
+    Ratios between variants are of a machine with such memory: what is limited by it gains where it is slow.
+    """
+    known = [value for value in read if value]
+    if not known:
+        return None
+    low, middle, high = (float(value) for value in np.percentile(known, (5, 50, 95)))
+    return {"low": low, "median": middle, "high": high, "n": len(known)}
 
 
 def _drift(course: Sequence[Json], by: Sequence[str], key: str) -> Json | None:
@@ -140,7 +155,7 @@ def _sentence(entry: Json, found: AllFigures) -> tuple[bool | None, str]:
     facts += [f"in {moved} of {rounds} rounds the machine changed its speed by more than 5%"] * bool(moved)
     facts += drifts
     lead = "The machine was quiet" if calm else "Not quiet"
-    return calm, f"{lead}: {', '.join(facts)}. {_consequence(entry['precision']['variants'], found, calm)}".strip()
+    return calm, f"{lead}: {', '.join(facts)}. {_consequence(entry, found)}".strip()
 
 
 def _drifts(sentinel: Json) -> Iterator[str]:
@@ -151,16 +166,26 @@ def _drifts(sentinel: Json) -> Iterator[str]:
             yield f"{name} became {abs(100 * one['change']):.0f}% {way} over the run"
 
 
-def _consequence(variants: Mapping[str, Json], found: AllFigures, calm: bool) -> str:
+def _consequence(entry: Json, found: AllFigures) -> str:
+    variants: Mapping[str, Json] = entry["precision"]["variants"]
     speeds = [v["decode_tps"] for v in variants.values() if v["decode_tps"] is not None]
     ratios = [v["speedup"] for v in variants.values() if v["speedup"] is not None]
     void = [name for name in variants if found[name]["speedup"].value is not None and not found[name]["speedup"].ranks]
     said = f"Speeds are known to {half_width(max(speeds))}" if speeds else ""
     if ratios:
-        paired = "ratios to the reference, which are paired within rounds" + ("" if calm or void else " and hold")
-        said += f"{', ' if said else ''}{paired}, to {half_width(max(ratios))}"
-    said += " or better." if said else ""
+        said += f"{', ' if said else ''}ratios to the reference, which are paired within rounds, "
+        said += f"to {half_width(max(ratios))}"
+    said += f" or better{_where(entry['sentinel'])}." if said else ""
     if void:
         who = f"ratios of {', '.join(void)}" if len(void) < len(ratios) else "ratios"
         said += f" The {who} rest on disturbed trials, or on few between them, and do not rank."
     return said.strip()
+
+
+def _where(sentinel: Json | None) -> str:
+    """The memory speed for which it holds: machines that share their memory give others at other times."""
+    memory = sentinel and sentinel["memory_bytes_s"]
+    if not memory:
+        return ""
+    low, high = (significant(memory[end] / 1e9) for end in ("low", "high"))
+    return f", on a machine whose memory gives {low}{f' to {high}' if high != low else ''} GB/s"

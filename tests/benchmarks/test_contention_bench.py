@@ -40,7 +40,7 @@ def swept(q8, q4, *, beside=(), apart=(), seconds=10.0, cost=0.2):
         return {"value": value, "low": value / 1.02, "high": value * 1.02, "n": 15}
 
     ratios = {"f16": figure(1.0), "q8_0": figure(q8), "q4_0": figure(q4)}
-    return contention.Swept(ratios, beside, apart, {"share_of_sweep": cost}, seconds)
+    return contention.Swept(ratios, beside, apart, {"share_of_sweep": cost}, 24.0, seconds)
 
 
 def test_figures_of_quiet_and_disturbed_sweeps():

@@ -34,6 +34,7 @@ QUIET: dict[str, Any] = {
             point(1, "after", 0.8, 0.9), point(10_001, "before", 1.0, 1.0, True),
             point(10_001, "after", 1.0, 1.0, True),
         ],
+        "memory_bytes_s": {"low": 18.1e9, "median": 20e9, "high": 24.2e9, "n": 4},
         "drift": {
             "bandwidth": {"change": -0.08, "low": -0.11, "high": -0.05, "n": 6, "flagged": True}, "decode": None,
         },
@@ -70,6 +71,8 @@ def test_finding_facts_and_precision() -> None:
         "1 throttle event",
         "Rounds": "over 1 of 2 the machine's speed moved by more than 5%; run again: 1; "
         "the trials that count are of steady ones",
+        "Memory around rounds": "20 GB/s in the median, 18.1 GB/s to 24.2 GB/s in 90% of readings; another memory "
+        "speed may give other ratios",
         "Drift over the run": "memory bandwidth −8.0% (−11.0% to −5.0%): drifted",
         "Warm-up": "not yet steady when timing began: q4_0 (after 12)",
     }

@@ -30,7 +30,7 @@ def figures(condition: str, found: Sequence[Outcome]) -> Iterator[tuple[str, Any
     yield f"tied, {condition}", said["tied"]
     yield f"median |ln ratio|, {condition}", float(np.median(logs)) if logs else None
     yield f"largest |ln ratio|, {condition}", max(logs, default=None)
-    yield f"half width of the ratio's interval, {condition}", said["smallest_difference"]
+    yield f"smallest difference that would be seen, {condition}", said["smallest_difference"]
     yield f"runs whose ratio would rank, {condition}", ranking / len(found)
     yield f"contended trials, {condition}", said["contended_trials"] / max(1, said["trials"])
     yield f"repeats over trials, {condition}", said["repeats"] / max(1, said["trials"])

@@ -7,6 +7,7 @@ what differences this machine can show.
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -22,7 +23,7 @@ from harness.decide import pareto
 from harness.errors import CellError, InputError
 from harness.meters.memory import available_bytes
 from harness.metrics import speed
-from harness.metrics.precision import half_width
+from harness.metrics.catalog import METRICS
 from harness.plan import cells
 from harness.presets import SuitePlan
 from harness.record import Figure
@@ -57,7 +58,8 @@ class Outcome:
             to differ.
         ratio: Decode rate of the second over the first's, paired by round.
         ttft_ratio: The same for the time to the first token.
-        half_width: Half the interval of ``ratio``, relative: a difference below it would not have been seen.
+        smallest_difference: Below it, relative, a difference would have gone unseen: half the interval by which a front
+            tells variants apart, at least the catalogue's tolerance.
         trials, contended, repeats: Trials that count, those of them that others disturbed, attempts beyond the first.
         again: Rounds run again, as the machine's own speed moved during them.
         seconds: Wall time, loading included.
@@ -66,7 +68,7 @@ class Outcome:
     tied: bool
     ratio: Figure
     ttft_ratio: Figure
-    half_width: float | None
+    smallest_difference: float
     trials: int
     contended: int
     repeats: int
@@ -166,11 +168,12 @@ def outcome(run: RunData, seconds: float) -> Outcome:
     ratio = speed.speedup(second, first, launched["decode_tps"])
     if ratio.value is None:
         raise CellError(f"the two cannot be compared in any round: {', '.join(ratio.reasons)}")
+    alike, least = told_apart(speed.block_log_ratios("decode_tps", second, first), "decode_tps", launched["decode_tps"])
     return Outcome(
-        tied=tied(speed.block_log_ratios("decode_tps", second, first), "decode_tps", launched["decode_tps"]),
+        tied=alike,
         ratio=ratio,
         ttft_ratio=speed.ttft_ratio(second, first, launched["ttft_s"]),
-        half_width=half_width(ratio),
+        smallest_difference=least,
         trials=len(rows),
         contended=sum("contended" in row["record"]["codes"] for row in rows),
         repeats=sum(row["attempt"] - 1 for row in rows),
@@ -179,11 +182,15 @@ def outcome(run: RunData, seconds: float) -> Outcome:
     )
 
 
-def tied(log_ratios: dict[int, float], key: str, launched: Launches) -> bool:
-    """Whether a front against this figure would group two variants as alike, from ln(ratio) by round."""
+def told_apart(log_ratios: dict[int, float], key: str, launched: Launches) -> tuple[bool, float]:
+    """Whether a front groups two variants as tied, from ln(ratio) by round, and what difference it would have seen.
+
+    Formula of the latter: ``max(ln((1 + high) / (1 + low)) / 2, tolerance)`` of the interval of their difference.
+    """
     blocks = np.array([[0.0] * len(log_ratios), list(log_ratios.values())])
-    draws = pareto.joint_draws(blocks, np.zeros((2, 1)), launched=launched)
-    return bool(pareto.tied(TWINS, draws[:, :, 1:], [key]))
+    draws = pareto.joint_draws(blocks, np.zeros((2, 1)), launched=launched)[:, :, 1:]
+    low, _, high = pareto.difference(draws[:, 1, 0], draws[:, 0, 0], key)
+    return bool(pareto.tied(TWINS, draws, [key])), max(math.log((1 + high) / (1 + low)) / 2, METRICS[key].tolerance)
 
 
 def repeated(config: Path | None, runs: int, say: Callable[[str], None]) -> list[Outcome]:
@@ -202,12 +209,11 @@ def summary(found: Sequence[Outcome]) -> dict[str, Any]:
     """The verdict over all runs, as plain JSON: how many tied, the spread of the ratio, what can be seen here."""
     share = wilson(sum(each.tied for each in found), len(found))
     ratios = [each.ratio.value for each in found if each.ratio.value is not None]
-    widths = [each.half_width for each in found if each.half_width is not None]
     return {
         "tied": {"value": share.value, "low": share.low, "high": share.high, "n": share.n},
         "lowest_ratio": min(ratios, default=None),
         "highest_ratio": max(ratios, default=None),
-        "smallest_difference": median(widths) if widths else None,
+        "smallest_difference": median(each.smallest_difference for each in found),
         "contended_trials": sum(each.contended for each in found),
         "trials": sum(each.trials for each in found),
         "repeats": sum(each.repeats for each in found),
@@ -227,11 +233,11 @@ def sentence(said: dict[str, Any]) -> str:
         lines.append(
             f"Their ratio of decode speeds lay between {said['lowest_ratio']:.3f} and {said['highest_ratio']:.3f}."
         )
-    if width is not None:
-        lines.append(
-            f"{ROUNDS} rounds show a difference of {width:.1%} or more on this machine; a smaller one may stay unseen. "
-            f"Four times as many rounds halve that."
-        )
+    more = "Four times as many rounds halve that." if width >= 2 * METRICS["decode_tps"].tolerance else ""
+    lines.append(
+        f"{ROUNDS} rounds show a difference of {width:.1%} or more on this machine; "
+        f"a smaller one counts as none. {more}".rstrip()
+    )
     if said["contended_trials"]:
         lines.append(f"Other programs disturbed {said['contended_trials']} of {said['trials']} trials, even repeated.")
     if share["high"] < GOAL:

@@ -120,14 +120,14 @@ class TestDraws:
         assert p_front(["a", "b"], draws, VIEW) == {"a": 1.0}
 
     @pytest.mark.parametrize("blocks", [10, 15])
-    def test_of_identical_variants_at_most_one_in_twenty_wins(self, blocks: int) -> None:
+    def test_identical_variants_are_hardly_ever_told_apart(self, blocks: int) -> None:
         """On a machine so noisy that the tolerance of 3% excuses nothing."""
         rng, runs = np.random.default_rng(4), 400
         together = 0
         for _ in range(runs):
             draws = joint_draws(rng.normal(0, 0.3, (2, blocks)), np.zeros((2, 1)))
             together += bool(tied(["a", "b"], draws[:, :, 1:], ["decode_tps"]))
-        assert together / runs >= 0.93
+        assert together / runs >= 0.97
 
     def test_seeded(self) -> None:
         logs, items = np.array([[0.0, 1.0, 2.0]]), np.array([[0.0, 1.0, 1.0]])
@@ -151,6 +151,13 @@ class TestTied:
     def test_interval_around_zero(self) -> None:
         draws = self.constant((0.5, 100.0), (0.5, 110.0))
         draws[:25, 1, 1] = 90.0
+        assert tied(["a", "b"], draws, VIEW) == [["a", "b"]]
+
+    def test_one_in_two_hundred_on_the_other_side_leaves_two_apart(self) -> None:
+        draws = np.repeat(self.constant((0.5, 100.0), (0.5, 110.0)), 20, axis=0)
+        draws[:3, 1, 1] = 90.0  # 3 of 1000
+        assert tied(["a", "b"], draws, VIEW) == []
+        draws[:8, 1, 1] = 90.0
         assert tied(["a", "b"], draws, VIEW) == [["a", "b"]]
 
     def test_a_chain_is_no_group(self) -> None:

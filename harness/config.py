@@ -31,7 +31,7 @@ from harness.settings import (
     Speculation,
     VariantSettings,
 )
-from harness.suite_settings import SUITES, Suites
+from harness.suite_settings import BY_DEFAULT, Suites
 
 MAX_VARIANTS = 1000
 Place = tuple[str | int, ...]
@@ -93,7 +93,7 @@ class Config(Model):
     settings: VariantSettings = VariantSettings()
     speculate: dict[Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")], Speculation] = Field(default_factory=dict)
     variants: Annotated[tuple[SingleVariant, ...], Strict(False)] = ()
-    suites: Suites = Suites.model_validate({name: {} for name in SUITES})
+    suites: Suites = Suites.model_validate({name: {} for name in BY_DEFAULT})
     energy: EnergySettings = EnergySettings()
     _source: Source = PrivateAttr(default_factory=Source)
 

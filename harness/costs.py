@@ -7,28 +7,30 @@ a prompt token costs 2 operations per parameter. Knows the machine only through 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.config import Variant
 from harness.plan import Cell
-from harness.presets import (
-    DEPTH_TOKENS,
-    PROBE_TOKENS,
+from harness.presets import DEPTH_TOKENS, PROBE_TOKENS
+from harness.settings import KV_BITS, WEIGHT_BITS, DraftModel, needs_flash
+from harness.suite_plans import (
     CodeSyntaxPlan,
     FidelityPlan,
+    LmEvalPlan,
     LongContextPlan,
     MmluPlan,
     SpeedPlan,
     SuitePlan,
     SuiteSettings,
 )
-from harness.settings import KV_BITS, WEIGHT_BITS, DraftModel, needs_flash
 
 MMLU_SUBJECTS = 57
 MMLU_ITEMS = 14_042
 # Typical tokens: an MMLU question, one answer option, a long-context probe with its options, a code prompt.
 QUESTION_TOKENS, OPTION_TOKENS, ASK_TOKENS, CODE_PROMPT_TOKENS, GREEDY_PROMPT_TOKENS = 90, 8, 22, 120, 64
+# A request of an lm-eval task with its examples, an answer in free text, and items of a task that is run whole.
+TASK_TOKENS, WRITTEN_TOKENS, TASK_ITEMS = 250, 128, 2_000
 # Questions of the built-in sample are shorter than MMLU's; a program closes its block long before its cap.
 SAMPLE_SHARE, CODE_SHARE = 0.4, 0.4
 # Small models' vocabularies make the logits of every position costly in fidelity: about this many prompt tokens' worth.
@@ -170,6 +172,8 @@ def longest_scored(suites: SuitePlan, ctx: int) -> int:
     lengths = [0]
     if suites.mmlu is not None:
         lengths.append(LONGEST_QUESTION + (LONGEST_EXAMPLES if suites.mmlu.shots else 0))
+    if suites.lm_eval is not None:
+        lengths.append(ctx)  # texts of any length, in windows as long as the context
     if suites.long_context is not None:
         lengths.append(suites.long_context.depths[-1] + PROBE_TOKENS)
     if suites.fidelity is not None:
@@ -209,6 +213,9 @@ def suite_tokens(settings: SuiteSettings, part: str) -> tuple[float, float]:
     if isinstance(settings, MmluPlan):
         items = MMLU_ITEMS if settings.per_subject is None else settings.per_subject * MMLU_SUBJECTS
         return items * (QUESTION_TOKENS * (1 + settings.shots) + 4 * OPTION_TOKENS), 0
+    if isinstance(settings, LmEvalPlan):
+        items = sum(TASK_ITEMS if asked.limit is None else asked.limit for asked in settings.tasks)
+        return task_tokens({"scored": items}, part)
     if isinstance(settings, LongContextPlan):
         if part == "continuation":
             return settings.texts * settings.continuation_from, settings.texts * settings.continuation_tokens
@@ -227,6 +234,12 @@ def suite_tokens(settings: SuiteSettings, part: str) -> tuple[float, float]:
     return _fidelity_tokens(settings, part)
 
 
+def task_tokens(items: Mapping[str, int], part: str) -> tuple[float, float]:
+    """Prompt tokens and decode steps of lm-eval tasks; before they are loaded all their items count as scored."""
+    n = items.get(part, 0)
+    return n * TASK_TOKENS, n * WRITTEN_TOKENS if part == "written" else 0
+
+
 def _fidelity_tokens(settings: FidelityPlan, part: str) -> tuple[float, float]:
     if part == "kl":
         return settings.tokens * LOGITS_FACTOR, 0
@@ -238,14 +251,27 @@ def _fidelity_tokens(settings: FidelityPlan, part: str) -> tuple[float, float]:
     return prompts * GREEDY_PROMPT_TOKENS, prompts * settings.greedy_tokens
 
 
-def cell_s(cell: Cell, variant: Variant, suites: SuitePlan, model: ModelSize, machine: Machine) -> float:
-    """Estimated seconds of a cell; 0 where another variant's identical scoring serves it."""
+def cell_s(
+    cell: Cell,
+    variant: Variant,
+    suites: SuitePlan,
+    model: ModelSize,
+    machine: Machine,
+    task_items: Mapping[str, int] | None = None,
+) -> float:
+    """Estimated seconds of a cell; 0 where another variant's identical scoring serves it.
+
+    ``task_items``: documents of lm-eval's tasks by part, once they are loaded.
+    """
     if cell.shared_with is not None:
         return 0.0
     settings: SuiteSettings = getattr(suites, cell.suite)
     if isinstance(settings, SpeedPlan) and cell.part == "energy":
         return START_S + 3 * settings.energy_windows * ENERGY_WINDOW_S
-    prompt_tokens, steps = suite_tokens(settings, cell.part)
+    if isinstance(settings, LmEvalPlan) and task_items is not None:
+        prompt_tokens, steps = task_tokens(task_items, cell.part)
+    else:
+        prompt_tokens, steps = suite_tokens(settings, cell.part)
     prompt_s, step_s = _token_s(variant, model, machine)
     work_s = prompt_tokens * prompt_s + steps * step_s
     if isinstance(settings, SpeedPlan) and cell.part == "trials":

@@ -223,10 +223,13 @@ def _resolve_paths(config: Config, folder: Path) -> Config:
         if isinstance(how, DraftModel) and how.model
     }
     update["speculate"] = {**config.speculate, **drafts}
-    mmlu = config.suites.mmlu
-    if mmlu is not None and mmlu.data is not None:
-        data = absolute(("suites", "mmlu", "data"), mmlu.data, "folder")
-        update["suites"] = config.suites.model_copy(update={"mmlu": mmlu.model_copy(update={"data": data})})
+    folders = {}
+    for name, key in (("mmlu", "data"), ("lm_eval", "include")):
+        suite = getattr(config.suites, name)
+        if suite is not None and getattr(suite, key) is not None:
+            path = absolute(("suites", name, key), getattr(suite, key), "folder")
+            folders[name] = suite.model_copy(update={key: path})
+    update["suites"] = config.suites.model_copy(update=folders)
     if findings:
         raise config.fault(findings)
     return config.model_copy(update=update)

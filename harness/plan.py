@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from harness.config import Config, Variant
-from harness.presets import SpeedPlan, SuitePlan, SuiteSettings
 from harness.record import SCHEMA_VERSION
+from harness.suite_plans import SpeedPlan, SuitePlan, SuiteSettings
 
 if TYPE_CHECKING:
     from harness.backends.base import EngineSpec
@@ -47,6 +47,7 @@ class Part:
 # What each suite is made of; parts that only score are shared by variants that differ in speculation alone.
 PARTS: Mapping[str, tuple[Part, ...]] = {
     "mmlu": (Part("docs", True),),
+    "lm_eval": (Part("scored", True), Part("written", False)),
     "long_context": (Part("probes", True), Part("continuation", False)),
     "code_syntax": (Part("programs", False),),
     "speed": (Part("trials", False), Part("depth", False, plain=True), Part("energy", False)),
@@ -180,8 +181,10 @@ class _Ids:
         spec = self.specs.get(variant.name)
         if spec is None:
             return None
-        # The folder of the data is a path; the digest of its contents stands for it.
-        settings = {key: value for key, value in self.suites.settings_of(suite).items() if key != "data"}
+        # Folders of data and of task files are paths; the digest of their contents stands for them.
+        settings = {
+            key: value for key, value in self.suites.settings_of(suite).items() if key not in ("data", "include")
+        }
         settings["data_digest"] = self.data_digests.get(suite)
         if (suite, part.name) == ("fidelity", "kl"):
             # A divergence is one to the reference: with another reference it is another figure.

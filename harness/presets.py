@@ -3,130 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Literal
+from dataclasses import fields, replace
+from typing import Any
 
 from harness.config import Config, Finding
 from harness.errors import InputError, did_you_mean
+from harness.suite_plans import (
+    PRECISION,
+    CodeSyntaxPlan,
+    FidelityPlan,
+    LmEvalPlan,
+    LongContextPlan,
+    MmluPlan,
+    SpeedPlan,
+    SuitePlan,
+    TaskPlan,
+)
 from harness.suite_settings import SUITES
 
 # Tokens generated at each depth of the speed suite.
 DEPTH_TOKENS = 16
-# When a comparison is precise enough, where the configuration does not say.
-PRECISION: Mapping[str, float] = {"decode_tps": 0.03}
-# Rounds of one launch of the engines at least, and launches at least where there are rounds enough for a verdict.
-LEAST_ROUNDS, LEAST_LAUNCHES = 2, 5
 # Tokens of a probe's question and options beside the text it asks about, at most.
 PROBE_TOKENS = 256
-
-
-@dataclass(frozen=True, slots=True)
-class MmluPlan:
-    """MMLU. ``per_subject`` None runs every question; ``data`` None takes what is found (hub, else the sample)."""
-
-    form: Literal["continuation", "letters"]
-    per_subject: int | None
-    shots: int
-    data: str | None
-    seed: int
-
-
-@dataclass(frozen=True, slots=True)
-class LongContextPlan:
-    """Probes at each of ``depths`` tokens in each of ``texts`` texts; a continuation after ``continuation_from``."""
-
-    depths: tuple[int, ...]
-    texts: int
-    probes: int
-    continuation_tokens: int
-    continuation_from: int
-    seed: int
-
-
-@dataclass(frozen=True, slots=True)
-class CodeSyntaxPlan:
-    """The first ``limit`` prompts (None: all), each completed by at most ``max_tokens``."""
-
-    limit: int | None
-    max_tokens: int
-    seed: int
-
-
-@dataclass(frozen=True, slots=True)
-class SpeedPlan:
-    """Rounds over all variants there and back, two trials a variant; each round takes the next prompt length.
-
-    After ``rounds`` of them, further ones up to ``most_rounds`` take only variants on or near a front whose comparison
-    with the reference is not yet as precise as ``precision`` asks (figure: half the interval's width over the value).
-    ``depth_rounds`` passes over ``depths`` (none: no part "depth") for each variant that does not speculate.
-    ``energy_windows`` of each kind for each variant, where energy is counted (0: no part "energy").
-    """
-
-    prompt_tokens: tuple[int, ...]
-    output_tokens: int
-    rounds: int
-    seed: int
-    depths: tuple[int, ...] = ()
-    depth_rounds: int = 0
-    most_rounds: int = 0
-    precision: Mapping[str, float] = field(default_factory=lambda: dict(PRECISION))
-    energy_windows: int = 0
-
-    @property
-    def rounds_a_launch(self) -> int:
-        """Rounds between launches: a pass over the prompt lengths, fewer where too few launches would come of it.
-
-        >>> [SpeedPlan((1,) * lengths, 9, rounds, 0).rounds_a_launch for lengths, rounds in ((3, 15), (6, 12), (3, 3))]
-        [3, 2, 3]
-        """
-        lengths = len(self.prompt_tokens)
-        return max(LEAST_ROUNDS, min(lengths, self.rounds // LEAST_LAUNCHES or lengths))
-
-
-@dataclass(frozen=True, slots=True)
-class FidelityPlan:
-    """KL divergence over ``tokens`` positions; greedy texts of ``greedy_tokens`` from ``greedy_prompts`` prompts.
-
-    The noise floor of each variant over ``floor_tokens`` positions, read one at a time.
-    """
-
-    tokens: int
-    floor_tokens: int
-    greedy_prompts: int
-    greedy_tokens: int
-    seed: int
-
-
-SuiteSettings = MmluPlan | LongContextPlan | CodeSyntaxPlan | SpeedPlan | FidelityPlan
-
-
-@dataclass(frozen=True, slots=True)
-class SuitePlan:
-    """The suites to run with every size decided; None for a suite that does not run."""
-
-    preset: str
-    mmlu: MmluPlan | None = None
-    long_context: LongContextPlan | None = None
-    code_syntax: CodeSyntaxPlan | None = None
-    speed: SpeedPlan | None = None
-    fidelity: FidelityPlan | None = None
-
-    def items(self) -> Iterator[tuple[str, SuiteSettings]]:
-        """``(name, settings)`` of the suites that run, in a fixed order."""
-        for name in SUITES:
-            settings: SuiteSettings | None = getattr(self, name)
-            if settings is not None:
-                yield name, settings
-
-    def settings_of(self, suite: str) -> dict[str, Any]:
-        """A suite's settings as plain JSON values, as they are hashed and stored."""
-        plain = asdict(getattr(self, suite))
-        return {key: list(value) if isinstance(value, tuple) else value for key, value in plain.items()}
 
 
 PRESETS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "smoke": {
         "mmlu": {"per_subject": 1},
+        "lm_eval": {"limit": 2},
         "long_context": {
             "depths": (256,), "texts": 1, "probes": 6, "continuation_tokens": 16, "continuation_from": 128,
         },
@@ -139,6 +43,7 @@ PRESETS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     },
     "quick": {
         "mmlu": {"per_subject": 4},
+        "lm_eval": {"limit": 50},
         "long_context": {
             "depths": (512, 1024, 2048), "texts": 2, "probes": 24, "continuation_tokens": 48,
             "continuation_from": 256,
@@ -152,6 +57,7 @@ PRESETS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     },
     "standard": {
         "mmlu": {"per_subject": 20},
+        "lm_eval": {"limit": 500},
         "long_context": {
             "depths": (512, 1024, 2048, 3584), "texts": 4, "probes": 16, "continuation_tokens": 1000,
             "continuation_from": 2000,
@@ -165,6 +71,7 @@ PRESETS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     },
     "full": {
         "mmlu": {"per_subject": None},
+        "lm_eval": {"limit": None},
         "long_context": {
             "depths": (512, 1024, 2048, 3584), "texts": 10, "probes": 24, "continuation_tokens": 1500,
             "continuation_from": 2000,
@@ -180,6 +87,7 @@ PRESETS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 
 _PLANS = {
     "mmlu": MmluPlan,
+    "lm_eval": LmEvalPlan,
     "long_context": LongContextPlan,
     "code_syntax": CodeSyntaxPlan,
     "speed": SpeedPlan,
@@ -217,6 +125,9 @@ def _settings(config: Config, preset: str, name: str) -> Any:
     values = {key: None if value == "all" else value for key, value in values.items()}
     if name == "mmlu":
         values = {"shots": 5 if values["form"] == "letters" else 0, "data": None, **values}
+    if name == "lm_eval":
+        limit = values.pop("limit")
+        values = {"include": None, **values, "tasks": tuple(_task(task, limit) for task in values["tasks"])}
     if name == "speed":
         values["precision"] = {**PRECISION, **(values.get("precision") or {})}
         values["most_rounds"] = _most_rounds(config, values, stated)
@@ -225,6 +136,11 @@ def _settings(config: Config, preset: str, name: str) -> Any:
         values["depths"] = tuple(depth for depth in values["depths"] if depth + DEPTH_TOKENS <= _least_ctx(config))
     assert set(values) == {field.name for field in fields(_PLANS[name])}
     return _PLANS[name](**values)
+
+
+def _task(stated: Mapping[str, Any], limit: int | None) -> TaskPlan:
+    asked = stated.get("limit", limit)
+    return TaskPlan(stated["task"], None if asked == "all" else asked, stated.get("shots"))
 
 
 def without_energy(plan: SuitePlan) -> SuitePlan:

@@ -154,6 +154,29 @@ class Feel(_Open):
     variants: dict[str, Felt]
 
 
+class TaskMetric(_Open):
+    """A metric of a task, by variant; ``delta`` against the reference on the same documents."""
+
+    key: str = Field(description="lm-eval's metric,filter")
+    better: Literal["higher", "lower", "none"]
+    variants: dict[str, dict[str, Any]]
+
+
+class TaskResult(_Open):
+    """A task of lm-eval."""
+
+    task: str
+    kind: str
+    shots: int
+    n: int = Field(description="documents asked")
+    of: int = Field(description="documents that the task has")
+    main: str | None = Field(description="the metric that stands for the task")
+    chance: float | None
+    at_chance: bool
+    metrics: tuple[TaskMetric, ...]
+    cut: dict[str, int] = Field(description="documents whose prompt lost its beginning, by variant")
+
+
 class Quiet(_Open):
     """How quiet the machine was. Null is what was not recorded."""
 
@@ -197,6 +220,7 @@ class Results(_Open):
     suites: dict[str, dict[str, Any]]
     variants: tuple[VariantResult, ...]
     fronts: tuple[Front, ...]
+    tasks: tuple[TaskResult, ...] = Field((), description="lm-eval's tasks, where the run has some")
     decision: Decision | None = None
     claims: tuple[Claim, ...] = ()
     feel: Feel | None = None

@@ -9,12 +9,14 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_v
 
 from harness.settings import Count, Lax, Model
 
-SUITES = ("mmlu", "long_context", "code_syntax", "speed", "fidelity")
+SUITES = ("mmlu", "lm_eval", "long_context", "code_syntax", "speed", "fidelity")
+# Those that run where a configuration names none: lm_eval has nothing to do without the names of its tasks.
+BY_DEFAULT = tuple(name for name in SUITES if name != "lm_eval")
 
 
-def _some(values: tuple[int, ...]) -> tuple[int, ...]:
+def _some(values: tuple[Any, ...]) -> tuple[Any, ...]:
     if not values:
-        raise ValueError("an empty list; expected at least one number")
+        raise ValueError("an empty list; expected at least one entry")
     return values
 
 
@@ -60,6 +62,37 @@ class MmluSuite(Model):
     per_subject: Literal["all"] | Count | None = None
     shots: Annotated[int, Field(ge=0, le=5)] | None = Field(None, description="default: 0 continuation, 5 letters")
     data: str | None = Field(None, min_length=1, description="folder in the layout of the hub's cais/mmlu")
+    seed: int = 0
+
+
+class LmEvalTask(Model):
+    """One task or group of lm-eval, or a set of the harness (small-model)."""
+
+    task: str = Field(min_length=1)
+    limit: Literal["all"] | Count | None = Field(None, description="items of each task; default: the suite's")
+    shots: Annotated[int, Field(ge=0, le=100)] | None = Field(None, description="default: the task's own")
+
+
+def _listed(value: Any) -> Any:
+    """A name alone is a task with nothing else said of it, and one task is a list of one."""
+    several = value if isinstance(value, list | tuple) else [value]
+    return [{"task": one} if isinstance(one, str) else one for one in several]
+
+
+Tasks = Annotated[
+    tuple[LmEvalTask, ...],
+    Lax,
+    BeforeValidator(_listed, json_schema_input_type=str | LmEvalTask | list[str | LmEvalTask]),
+    AfterValidator(_some),
+]
+
+
+class LmEvalSuite(Model):
+    """Any tasks of lm-eval, by name: multiple choice, log-likelihood, perplexity of texts, generation."""
+
+    tasks: Tasks
+    limit: Literal["all"] | Count | None = Field(None, description="items of each task, drawn with the seed")
+    include: str | None = Field(None, min_length=1, description="folder with task files of your own")
     seed: int = 0
 
 
@@ -114,11 +147,12 @@ class FidelitySuite(Model):
 
 
 class Suites(Model):
-    """The suites to run. A suite that is left out does not run; without ``suites`` at all, every suite runs."""
+    """The suites to run. A suite that is left out does not run; without ``suites`` at all, all but lm_eval run."""
 
     model_config = ConfigDict(json_schema_extra={"minProperties": 1})
 
     mmlu: MmluSuite | None = None
+    lm_eval: LmEvalSuite | None = None
     long_context: LongContextSuite | None = None
     code_syntax: CodeSyntaxSuite | None = None
     speed: SpeedSuite | None = None

@@ -17,7 +17,7 @@ MODULES = sorted(path for path in ROOT.rglob("*.py") if "_suites" not in path.pa
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "record", "units", "yaml_tree", "run.clock"),
     ("stats", "metrics", "settings", "suite_settings", "energy_settings", "backends.base"),
-    (*("config", "load", "presets", "plan", "costs", "schemas", "decide", "hardware", "paper"),),
+    (*("config", "load", "suite_plans", "presets", "plan", "costs", "schemas", "decide", "hardware", "paper"),),
     ("backends", "meters", "fetch", "models", "store", "suites", "sandbox"),
     ("report", "results"),
     ("run", "doctor"),
@@ -29,7 +29,7 @@ STRANGERS = (("backends", "meters"), ("meters", "backends"), ("suites", "backend
 PURE = (
     *("errors", "record", "units", "metrics", "stats", "settings"),
     *("suite_settings", "energy_settings"),
-    *("config", "presets", "plan", "costs", "paper"),
+    *("config", "suite_plans", "presets", "plan", "costs", "paper"),
     *("decide", "results", "report"),
     *(
         "suites.long_context",

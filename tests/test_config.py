@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from harness.config import MAX_VARIANTS, Config, Source, expand, select
 from harness.errors import ConfigError, InputError
 from harness.settings import KV_BITS, WEIGHT_BITS, PromptLookup, VariantSettings
-from harness.suite_settings import SUITES
+from harness.suite_settings import BY_DEFAULT, SUITES
 
 SPECULATE = {"lookup": {"kind": "prompt_lookup"}, "draft": {"kind": "draft_model", "weights": "q4_0"}}
 
@@ -214,7 +214,8 @@ def test_values_are_frozen():
 
 
 def test_all_suites_run_unless_some_are_listed():
-    assert all(getattr(config(matrix={"weights": ["f16"]}).suites, suite) is not None for suite in SUITES)
+    assert all(getattr(config(matrix={"weights": ["f16"]}).suites, suite) is not None for suite in BY_DEFAULT)
+    assert config(matrix={"weights": ["f16"]}).suites.lm_eval is None
     listed = config(matrix={"weights": ["f16"]}, suites={"speed": {}}).suites
     assert [suite for suite in SUITES if getattr(listed, suite) is not None] == ["speed"]
 

@@ -29,8 +29,9 @@ from harness.costs import (
 )
 from harness.errors import ConfigError, InputError
 from harness.plan import Cell, canonical_json, cell_id, cells, model_note, scoring_identity, spec_identity, warnings
-from harness.presets import PRESETS, FidelityPlan, MmluPlan, SpeedPlan, SuitePlan, resolve, without_energy
-from harness.suite_settings import SUITES
+from harness.presets import PRESETS, resolve, without_energy
+from harness.suite_plans import FidelityPlan, MmluPlan, SpeedPlan, SuitePlan
+from harness.suite_settings import BY_DEFAULT
 
 DRAFT = Speculate("draft_model", tokens=4, draft_path="/models/draft.gguf", draft_digest="d1")
 SPEC = EngineSpec(backend="llama_cpp", model_path="/models/m.gguf", model_digest="aa", weights="q4_0", speculate=DRAFT)
@@ -287,8 +288,8 @@ def test_all_means_no_limit_and_the_continuation_form_takes_no_examples():
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_preset_resolves_every_suite_in_the_default_context(preset):
     plan = resolve(config(), preset)
-    assert [name for name, _ in plan.items()] == list(SUITES)
-    for suite in SUITES:
+    assert [name for name, _ in plan.items()] == list(BY_DEFAULT)
+    for suite in BY_DEFAULT:
         assert json.loads(json.dumps(plan.settings_of(suite))) == plan.settings_of(suite)
 
 

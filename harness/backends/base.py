@@ -183,6 +183,10 @@ class Backend(Protocol):
         """Token ids. ``bos`` adds BOS only where the model wants one and the text has none yet."""
         ...
 
+    def start_token(self) -> int:
+        """What stands before a text that has nothing before it: BOS, or the end token where the model knows no BOS."""
+        ...
+
     def detokenize(self, tokens: Sequence[int]) -> bytes:
         """UTF-8 bytes of the tokens (may end inside a character)."""
         ...

@@ -112,6 +112,10 @@ class FakeBackend:
             at += n
         return head
 
+    def start_token(self) -> int:
+        """BOS."""
+        return BOS
+
     def detokenize(self, tokens: Sequence[int]) -> bytes:
         """Bytes of the tokens; nothing for BOS and EOS."""
         return b"".join(self._pieces[token] for token in tokens)

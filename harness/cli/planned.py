@@ -24,7 +24,8 @@ from harness.meters import open_panel
 from harness.meters.cpus import effective_cpus
 from harness.meters.memory import available_bytes
 from harness.plan import Cell, cells, model_note, warnings
-from harness.presets import SuitePlan, resolve, without_energy
+from harness.presets import resolve, without_energy
+from harness.suite_plans import SuitePlan
 
 if TYPE_CHECKING:
     from rich.console import Console

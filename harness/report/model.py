@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.decide import view
-from harness.report import depth, facts, feel, figures, quiet, tables, views
+from harness.report import depth, facts, feel, figures, quiet, tables, tasks, views
 from harness.report.figures import Figure
 from harness.report.look import Look, looks
 from harness.report.roofline import Roofline
@@ -59,6 +59,7 @@ class Quality:
     context: Grid | None
     code: Grid | None
     fidelity: Grid | None
+    tasks: tasks.Tasks | None
     noisy: bool
     flips: tuple[Flip, ...]
     flips_total: int
@@ -143,7 +144,7 @@ def build(results: Json, series: Json) -> ReportModel:
         latency=_latency(series, order, variants, look),
         streams=facts.streams(series.get("streams") or {}, order),
         reader=feel.section(results, ordered),
-        quality=_quality(results.get("suites") or {}, series, ordered, look, words),
+        quality=_quality(results, series, ordered, look, words),
         depth=depth.charts(series, order, look, results.get("suites") or {}),
         roofline=roofline(results, series, ordered, look),
         speculation=section(
@@ -157,16 +158,17 @@ def build(results: Json, series: Json) -> ReportModel:
     )
 
 
-def _quality(suites: Json, series: Json, ordered: Sequence[Json], look: Mapping[str, Look], words: Wording) -> Quality:
+def _quality(results: Json, series: Json, ordered: Sequence[Json], look: Mapping[str, Look], words: Wording) -> Quality:
     order = [str(v["name"]) for v in ordered]
     flips = list(series.get("flips") or ())
     samples = [one for one in series.get("code_samples") or () if one.get("verdict") not in ("parsed", "truncated")]
     fidelity = _has(tables.FIDELITY, ordered, "How close each variant stays to the reference", words)
     return Quality(
-        suites=_suites(suites, ordered, look, words),
+        suites=_suites(results.get("suites") or {}, ordered, look, words),
         context=_has(tables.LONG_CONTEXT, ordered, "Long context by part", words),
         code=tables.code_grid(_in_order(series.get("code_by_language"), order)),
         fidelity=fidelity,
+        tasks=tasks.section(results.get("tasks") or (), ordered),
         noisy=fidelity is not None and any(cell.noise for row in fidelity.rows for cell in row.cells),
         flips=tuple(_flip(flip) for flip in flips[:_LISTED]),
         flips_total=len(flips),

@@ -19,6 +19,7 @@ from harness.results.figures import figures
 from harness.results.fronts import fronts
 from harness.results.model import RunData, VariantRun
 from harness.results.series import series
+from harness.results.tasks import by_task
 from harness.suites import lossless
 from harness.suites.long_context import score as long_context
 
@@ -42,6 +43,7 @@ def derive(run: RunData) -> tuple[Json, Json]:
         "conditions": {**_conditions(run), "notes": [*_notes(run), *_doubts(run, found)]},
         "suites": _suites(run, found),
         "variants": [_variant(variant, found[variant.name]) for variant in run.variants],
+        "tasks": by_task(run),
         "feel": feel(run, found),
         "quiet": quiet.quiet(run, found),
     }

@@ -25,7 +25,6 @@ from harness.meters.memory import available_bytes
 from harness.metrics import speed
 from harness.metrics.catalog import METRICS
 from harness.plan import cells
-from harness.presets import SuitePlan
 from harness.record import Figure
 from harness.results.model import RunData
 from harness.run.clock import now_ns
@@ -38,6 +37,7 @@ from harness.run.timed import run_speed
 from harness.stats.compare import Launches
 from harness.stats.interval import wilson
 from harness.store import CellRow, Store
+from harness.suite_plans import SuitePlan
 
 # About four minutes on the default model and two cores.
 RUNS = 5

@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 
 from harness.errors import CellError
 from harness.plan import Cell
-from harness.presets import DEPTH_TOKENS, SpeedPlan
+from harness.presets import DEPTH_TOKENS
 from harness.record import ItemRow
 from harness.run.session import Session
 from harness.run.timed import REPEAT_SHARE, undisturbed
+from harness.suite_plans import SpeedPlan
 from harness.suites import speed
 
 

@@ -15,11 +15,11 @@ from harness.errors import CellError
 from harness.meters.contention import codes, contention
 from harness.meters.sampler import Sampler
 from harness.plan import Cell
-from harness.presets import SpeedPlan
 from harness.record import ItemRow
 from harness.run.collect import ENERGY
 from harness.run.session import Session
 from harness.run.timed import REPEAT_SHARE, undisturbed
+from harness.suite_plans import SpeedPlan
 from harness.suites import speed
 
 # Keys of the readings around a stretch of scoring.

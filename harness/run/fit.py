@@ -10,8 +10,8 @@ from harness.backends.llama_cpp.score_plan import cells
 from harness.backends.llama_cpp.traffic import kv_bytes_per_token
 from harness.costs import Footprint, longest_scored
 from harness.errors import InputError
-from harness.presets import SuitePlan
 from harness.settings import UNQUANTISED
+from harness.suite_plans import SuitePlan
 from harness.units import si
 
 

@@ -20,13 +20,16 @@ from harness.meters.cpus import effective_cpus
 from harness.meters.memory import available_bytes
 from harness.meters.panel import Panel
 from harness.plan import Cell, canonical_json, cells, scoring_identity, spec_identity
-from harness.presets import SuitePlan, resolve, without_energy
+from harness.presets import resolve, without_energy
 from harness.run.environment import machine, visible_gpus
 from harness.run.fit import check_memory
+from harness.run.lm_eval import tasks_of
 from harness.settings import WEIGHT_BITS, DraftModel, PromptLookup, needs_flash
 from harness.store import VariantRow
+from harness.suite_plans import SuitePlan
 from harness.suites.data import suites_digest
 from harness.suites.mmlu import MmluData, find_mmlu, load_mmlu
+from harness.suites.tasks import Loaded, digest_of
 
 ALL_LAYERS = 999
 CHAT_TEMPLATE = "tokenizer.chat_template"
@@ -85,6 +88,7 @@ class Prepared:
     fingerprint: str
     warnings: tuple[str, ...] = field(default=())
     energy: Panel = field(default_factory=Panel)
+    tasks: tuple[Loaded, ...] = ()
 
     @property
     def reference(self) -> Variant:
@@ -124,10 +128,12 @@ def prepare(options: SweepOptions, say: Callable[[str], None]) -> Prepared:
     suites = resolve(config, options.preset, options.suites)
     # Before the model's files: these may take minutes to make, and a wrong folder is known at once.
     mmlu = _mmlu(suites, options) if suites.mmlu is not None else None
+    tasks = tasks_of(config, suites, say)
     specs, models = _resolve_all(config, variants, say)
     check_memory(specs, suites, available_bytes())
     here = machine()
     digests = {} if mmlu is None else {"mmlu": mmlu.digest}
+    digests |= {"lm_eval": digest_of(tasks)} if tasks else {}
     energy = _energy(config, str(options.config_path.parent))
     suites = suites if energy.counted else without_energy(suites)
     planned = cells(variants, suites, specs, digests)
@@ -161,6 +167,7 @@ def prepare(options: SweepOptions, say: Callable[[str], None]) -> Prepared:
         fingerprint,
         tuple(dict.fromkeys(said)),
         energy,
+        tasks,
     )
 
 

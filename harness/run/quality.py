@@ -12,11 +12,13 @@ from harness.errors import CellError
 from harness.plan import Cell
 from harness.record import ItemRow
 from harness.run.energy import metered
+from harness.run.lm_eval import run_tasks
 from harness.run.pool import WorkerHandle
 from harness.run.scoring import FLOOR_ROWS
 from harness.run.session import Session
 from harness.suites.fidelity import greedy_prompts
 from harness.suites.fidelity import text as fidelity_text
+from harness.suites.tasks import PARTS
 
 KINDS = ("story", "document")
 Rows = Callable[[Mapping[str, Any]], None]
@@ -61,6 +63,9 @@ def _size(session: Session, cell: Cell) -> int:
     suites = session.prepared.suites
     if cell.suite == "mmlu":
         return sum(len(numbers) for numbers in session.mmlu_chosen.values())
+    if cell.suite == "lm_eval":
+        # Of each document the answer and what became of it, and each task's totals.
+        return max(1, sum(2 * len(one.chosen) + 1 for one in session.prepared.tasks if PARTS[one.kind] == cell.part))
     if suites.long_context is not None and cell.suite == "long_context":
         plan = suites.long_context
         return plan.texts * (1 if cell.part == "continuation" else len(plan.depths) * plan.probes)
@@ -200,6 +205,8 @@ def _audit(session: Session, cell: Cell, done: set[str], on_row: Rows) -> None:
 
 RUNNERS: dict[tuple[str, str], Callable[[Session, Cell, set[str], Rows], None]] = {
     ("mmlu", "docs"): _mmlu,
+    ("lm_eval", "scored"): run_tasks,
+    ("lm_eval", "written"): run_tasks,
     ("long_context", "probes"): _probes,
     ("long_context", "continuation"): _continuation,
     ("code_syntax", "programs"): _programs,

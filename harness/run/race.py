@@ -11,10 +11,10 @@ from typing import Any
 
 from harness.metrics.precision import needed, reached
 from harness.metrics.sentinel import AGAIN
-from harness.presets import SpeedPlan
 from harness.results import derive
 from harness.run.collect import collect
 from harness.run.session import Session
+from harness.suite_plans import SpeedPlan
 
 # Rounds between two decisions.
 BATCH = 5

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from math import fsum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from harness.backends.base import Backend, ScoreRequest, ScoreResult
 from harness.run.tasks import row_of
-from harness.suites.encoding import encode_pair
+from harness.suites.encoding import encode_pair, windows
 
 if TYPE_CHECKING:
     from harness.suites.long_context import Probe
@@ -19,24 +21,29 @@ Send = Callable[[Any], None]
 FLOOR_ROWS = 32
 
 
-def loglikelihood(backend: Backend, send: Send, pairs: Sequence[tuple[str, str]], chat: bool = False) -> int:
+def loglikelihood(
+    backend: Backend, send: Send, pairs: Sequence[tuple[str, str]], chat: bool = False, room: int | None = None
+) -> int:
     """Score text pairs; rows are ``(index, {"logprob", "is_greedy", "n_tokens", "finite"})``. Returns tokens scored.
 
-    With ``chat`` the texts hold a rendered template, whose marks are read as special tokens.
+    With ``chat`` the texts hold a rendered template, whose marks are read as special tokens. With ``room``, the tokens
+    that fit, a longer pair loses the beginning of its context, as in lm-eval; ``cut`` says how many tokens.
     """
-    info_bos = backend.tokenize("", bos=True)
-    prefix = info_bos[0] if info_bos else backend.tokenize("\n")[0]
+    prefix = backend.start_token()
 
     def tokenize(text: str) -> list[int]:
         return backend.tokenize(text, special=chat, bos=True)
 
-    requests = []
+    requests, cuts = [], []
     for context, continuation in pairs:
         head, tail = encode_pair(tokenize, context, continuation, prefix)
-        requests.append(ScoreRequest(tuple(head), tuple(tail)))
+        # A token of the context always stays: without one there is nothing to score after.
+        over = 0 if room is None else min(len(head) - 1, max(0, len(head) + len(tail) - room))
+        requests.append(ScoreRequest(tuple(head[over:]), tuple(tail)))
+        cuts.append(over)
 
     def on_result(index: int, result: ScoreResult) -> None:
-        send((index, _scored(result)))
+        send((index, _scored(result) if room is None else {**_scored(result), "cut": cuts[index]}))
 
     backend.score(requests, on_result)
     return sum(len(request.continuation) for request in requests)
@@ -48,6 +55,44 @@ def _scored(result: ScoreResult) -> dict[str, Any]:
         "is_greedy": result.is_greedy,
         "n_tokens": result.n_tokens,
         "finite": result.finite,
+    }
+
+
+def rolling(backend: Backend, send: Send, texts: Sequence[str], room: int) -> int:
+    """Log-likelihood of whole texts; rows are ``(index, {"logprob", "n_tokens", "finite", "windows"})``.
+
+    A text longer than ``room`` is scored in windows: each token once, and the last window's earlier tokens are its
+    context, as in lm-eval (``get_rolling_token_windows`` with one token of context). Returns tokens scored.
+    """
+    requests, owners = [], []
+    for number, text in enumerate(texts):
+        tokens = backend.tokenize(text)
+        for context, continuation in windows([backend.start_token(), *tokens], room):
+            requests.append(ScoreRequest(tuple(context), tuple(continuation)))
+            owners.append(number)
+    left = Counter(owners)
+    found: dict[int, list[ScoreResult]] = defaultdict(list)
+
+    def on_result(index: int, result: ScoreResult) -> None:
+        number = owners[index]
+        found[number].append(result)
+        if len(found[number]) == left[number]:
+            send((number, _summed(found.pop(number))))
+
+    for number in set(range(len(texts))) - set(left):
+        send((number, _summed([])))  # an empty text: probability 1, no token
+    backend.score(requests, on_result)
+    return sum(len(request.continuation) for request in requests)
+
+
+def _summed(parts: Sequence[ScoreResult]) -> dict[str, Any]:
+    finite = all(part.finite for part in parts)
+    return {
+        # In one order whatever the order of scoring: the sum of floats depends on it.
+        "logprob": fsum(part.logprob for part in parts) if finite else None,
+        "n_tokens": sum(part.n_tokens for part in parts),
+        "finite": finite,
+        "windows": len(parts),
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass
@@ -32,6 +33,7 @@ from harness.run.quality import run_quality
 from harness.run.session import Session
 from harness.run.timed import run_speed
 from harness.store import CellRow, Store
+from harness.suites.tasks import PARTS
 
 __all__ = ["SweepOptions", "SweepOutcome", "rebuild_report", "sweep"]
 
@@ -174,9 +176,12 @@ def _seconds_left(store: Store, prepared: Prepared) -> dict[tuple[str, str, str]
     by_name = {variant.name: variant for variant in prepared.variants}
     sample = prepared.mmlu is not None and prepared.mmlu.source.is_sample
     shares = {"mmlu": SAMPLE_SHARE} if sample else {}
+    items = Counter[str]()
+    for task in prepared.tasks:
+        items[PARTS[task.kind]] += len(task.chosen)
     return {
         (cell.variant, cell.suite, cell.part): shares.get(cell.suite, 1.0)
-        * cell_s(cell, by_name[cell.variant], prepared.suites, size, machine)
+        * cell_s(cell, by_name[cell.variant], prepared.suites, size, machine, items)
         for cell in prepared.cells
         if states[str(cell.id)] != "done" and cell.shared_with is None
     }

@@ -217,3 +217,31 @@ def _answer(backend: Backend, prompt: Prompt, max_tokens: int) -> tuple[str, str
     text = f"Complete this {prompt.language} code. Answer with the whole code in one block.\n\n{prompt.text}"
     _, stamps, _, end = stream(backend, GenerateRequest(tuple(asked(backend, text, True)), max_tokens))
     return end.text, end.finish_reason, sum(len(part) for _, part in stamps)
+
+
+def write(
+    backend: Backend,
+    send: Send,
+    requests: Sequence[tuple[str, Mapping[str, Any]]],
+    room: int,
+    chat: bool = False,
+) -> int:
+    """Answers in free text to ``(prompt, settings)``; rows are ``(index, {"text", "finish_reason", ...})``.
+
+    Settings are those of a ``GenerateRequest``. A prompt that leaves no room for its answer loses its beginning, as in
+    lm-eval; ``cut`` says how many tokens. Returns tokens generated.
+    """
+    total = 0
+    for index, (text, settings) in enumerate(requests):
+        most = min(int(settings["max_tokens"]), room - 1)
+        prompt = backend.tokenize(text, special=chat, bos=True) or [backend.start_token()]
+        over = max(0, len(prompt) - (room - most))
+        request = GenerateRequest(
+            tuple(prompt[over:]), **{**settings, "max_tokens": most, "stop": tuple(settings["stop"])}
+        )
+        _, stamps, _, end = stream(backend, request)
+        n_tokens = sum(len(part) for _, part in stamps)
+        row = {"text": end.text, "finish_reason": end.finish_reason, "n_tokens": n_tokens, "cut": over}
+        send((index, {**row, "finite": end.finish_reason != "nonfinite"}))
+        total += n_tokens
+    return total

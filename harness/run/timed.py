@@ -16,12 +16,12 @@ from typing import Any
 from harness.errors import CellError
 from harness.metrics.sentinel import AGAIN, CELL, moved
 from harness.plan import Cell
-from harness.presets import SpeedPlan
 from harness.record import ItemRow
 from harness.run import race
 from harness.run.sentinel import Sentinel
 from harness.run.session import Session
 from harness.store import CellRow
+from harness.suite_plans import SpeedPlan
 from harness.suites import speed
 
 Around = Callable[[], AbstractContextManager[Mapping[str, Any] | None]]

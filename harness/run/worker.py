@@ -29,6 +29,8 @@ METHODS: dict[str, str] = {
     "tokenize": "tasks",
     "render_chat": "tasks",
     "loglikelihood": "scoring",
+    "rolling": "scoring",
+    "write": "tasks",
     "probes": "scoring",
     "continuation": "tasks",
     "programs": "tasks",

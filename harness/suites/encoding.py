@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 Tokenize = Callable[[str], Sequence[int]]
 
@@ -44,3 +44,24 @@ def encode_pair(
     if cut == 0 or cut >= len(whole):
         raise ValueError(f"nothing to score: context {context!r}, continuation {continuation!r}")
     return whole[:cut], whole[cut:]
+
+
+def windows(tokens: Sequence[int], room: int) -> Iterator[tuple[list[int], list[int]]]:
+    """Contexts and continuations that together score every token but the first exactly once, as lm-eval cuts them.
+
+    Each window holds ``room`` tokens at most. The first begins with the text; the last ends with it and takes the
+    tokens before its own as context, so that all but a short text's windows are full.
+
+    Args:
+        tokens: A text's, after the token that stands in front of it. Shape (n,).
+        room: At least 2.
+
+    >>> list(windows([0, 1, 2, 3, 4, 5], 4))
+    [([0], [1, 2, 3]), ([2, 3], [4, 5])]
+    """
+    done, step = 1, room - 1
+    while done < len(tokens):
+        end = min(done + step, len(tokens))
+        start = max(0, end - room)
+        yield list(tokens[start:done]), list(tokens[done:end])
+        done = end

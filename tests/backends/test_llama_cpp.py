@@ -423,8 +423,8 @@ def test_the_estimate_of_memory_is_near_a_workers_peak(demo_model_dir, tmp_path,
     import subprocess
     import sys
 
-    from harness.presets import FidelityPlan, SuitePlan
     from harness.run.fit import footprint
+    from harness.suite_plans import FidelityPlan, SuitePlan
 
     path = str(demo_model_dir / f"{weights}.gguf")
     arguments = [sys.executable, "-c", PEAK, path, weights, str(ctx), str(tmp_path / "logits.npy")]

@@ -10,9 +10,9 @@ import pytest
 
 from harness.backends.base import EngineSpec, Speculate
 from harness.errors import InputError
-from harness.presets import FidelityPlan, SpeedPlan, SuitePlan
 from harness.run import fit
 from harness.run import prepare as preparing
+from harness.suite_plans import FidelityPlan, SpeedPlan, SuitePlan
 
 from .conftest import Project
 

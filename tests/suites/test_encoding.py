@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.suites.encoding import encode_pair
+from harness.suites.encoding import encode_pair, windows
 
 WORDS = {"Answer": 1, ": A": 2, ":": 3, " B": 4, " A": 5, "x": 6, "y": 7, " ": 8}
 WORDS |= {letter: 10 + n for n, letter in enumerate("ABnswer")}
@@ -72,3 +72,14 @@ def test_both_parts_are_never_empty_and_join_to_the_whole(left: list[str], right
     assert head and tail
     assert head + tail == with_bos(context + continuation)
     assert head[0] == BOS and BOS not in tail
+
+
+@pytest.mark.parametrize(("n", "room"), [(1, 2), (5, 2), (7, 7), (8, 7), (30, 7), (100, 33)])
+def test_windows_score_every_token_once_in_full_windows(n: int, room: int) -> None:
+    found = list(windows(range(n + 1), room))
+    assert [token for _, continuation in found for token in continuation] == list(range(1, n + 1))
+    for context, continuation in found:
+        assert context and len(context) + len(continuation) <= room
+        assert [*context, *continuation] == list(range(context[0], continuation[-1] + 1))
+    if n + 1 > room:
+        assert all(len(context) + len(continuation) == room for context, continuation in found)

@@ -92,6 +92,10 @@ class LlamaCppBackend:
         """Token ids; see ``Vocab.tokenize``."""
         return self._vocab.tokenize(text, special=special, bos=bos)
 
+    def start_token(self) -> int:
+        """BOS, or the end token where the model knows no BOS."""
+        return self._vocab.bos if self._vocab.bos >= 0 else self._vocab.eos
+
     def detokenize(self, tokens: Sequence[int]) -> bytes:
         """UTF-8 bytes of the tokens."""
         return self._vocab.detokenize(tokens)

@@ -230,4 +230,4 @@ def test_identical_variants_show_no_difference_that_matters(tmp_path: Path) -> N
     for ratio in (found["ratio"], found["ttft_ratio"]):
         assert ratio["low"] < ratio["value"] < ratio["high"]
         assert ratio["low"] < 1.2 and ratio["high"] > 1 / 1.2
-    assert said["smallest_difference"] == found["half_width"] > 0
+    assert said["smallest_difference"] == found["smallest_difference"] > 0

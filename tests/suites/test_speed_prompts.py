@@ -80,5 +80,5 @@ def test_linear_drift_falls_on_all_alike():
 
 
 def test_suites_are_described():
-    assert set(SUITES) == {"mmlu", "long_context", "code_syntax", "speed", "fidelity"}
+    assert set(SUITES) == {"mmlu", "lm_eval", "long_context", "code_syntax", "speed", "fidelity"}
     assert all("\n" not in text for text in SUITES.values())

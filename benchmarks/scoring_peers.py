@@ -11,6 +11,11 @@ llama_cpp.server ranks the whole vocabulary for every token of the prompt, so it
 for one option of a long prompt: ask for few questions there (``--peer-items 1``). Without a BOS token in front it also
 assigns each token the log-probabilities of the one after it (llama-cpp-python 0.3.36: scores count from the prompt's
 first token, tokens from the one after BOS), so with these types both sides read a BOS token first.
+
+lm-eval's ``local-completions`` takes an option's log-probabilities from ``token_logprobs[ctxlen:-1]``: the last entry
+is to be the one generated token. Where the model's next token is end of text, llama_cpp.server generates none, the
+slice cuts the option's own token, and the option scores exactly 0.0, above every real one. Such options are counted as
+``options_unscored_by_peer`` and left out of the comparison; the server's own figures for them equal ours to 1e-6.
 """
 
 from __future__ import annotations
@@ -152,26 +157,45 @@ def measure(
             f"peer {seconds['peer'][-1]:.3f} s",
             highlight=False,
         )
-    ours, theirs = found["ours"][: len(few)], found["peer"]
-    gold = np.array([question.gold for question in few])
-    differ = [int(i) for i in np.flatnonzero(ours.argmax(axis=1) != theirs.argmax(axis=1))]
+    same, lines = agreement(found["ours"][: len(few)], found["peer"], few)
+    return {
+        "questions_ours": len(questions),
+        "questions_per_s_ours": 1 / float(np.mean(seconds["ours"])),
+        "questions_per_s_peer": 1 / float(np.mean(seconds["peer"])),
+        "times_as_fast": pooled_ratio(seconds["peer"], seconds["ours"]),
+        **same,
+    }, lines
+
+
+def agreement(
+    ours: np.ndarray[Any, Any], theirs: np.ndarray[Any, Any], questions: Sequence[Question]
+) -> tuple[dict[str, Any], list[str]]:
+    """How far two tables of log-likelihoods (questions x 4 options, nats) agree, and a line for each other answer.
+
+    Scores are compared where the peer scored the option (exactly 0.0 is the sum of nothing), answers where it scored
+    all four; ``None`` where there is none to compare.
+    """
+    scored = theirs != 0.0
+    whole = np.flatnonzero(scored.all(axis=1))
+    apart = np.abs(ours - theirs)[scored]
+    gold = np.array([question.gold for question in questions])
+    differ = [int(i) for i in whole if ours[i].argmax() != theirs[i].argmax()]
     lines = [
-        f"{few[i].key}: {'ABCD'[ours[i].argmax()]} ours, {'ABCD'[theirs[i].argmax()]} peer; "
+        f"{questions[i].key}: {'ABCD'[ours[i].argmax()]} ours, {'ABCD'[theirs[i].argmax()]} peer; "
         f"margins {margin(ours[i]):.4f} and {margin(theirs[i]):.4f} nats"
         for i in differ
     ]
     return {
-        "questions_ours": len(questions),
-        "questions_peer": len(few),
-        "questions_per_s_ours": 1 / float(np.mean(seconds["ours"])),
-        "questions_per_s_peer": 1 / float(np.mean(seconds["peer"])),
-        "times_as_fast": pooled_ratio(seconds["peer"], seconds["ours"]),
-        "equal_choices": 1 - len(differ) / len(few),
-        "largest_difference_nats": float(np.abs(ours - theirs).max()),
-        "mean_difference_nats": float(np.abs(ours - theirs).mean()),
+        "questions_peer": len(questions),
+        "options_unscored_by_peer": int((~scored).sum()),
+        "options_compared": len(apart),
+        "largest_difference_nats": float(apart.max()) if len(apart) else None,
+        "mean_difference_nats": float(apart.mean()) if len(apart) else None,
+        "answers_compared": len(whole),
+        "equal_choices": 1 - len(differ) / len(whole) if len(whole) else None,
+        "differences_at_near_ties": 1 - sum(wide(ours[i], theirs[i]) for i in differ) / max(1, len(differ)),
         "accuracy_ours": float(np.mean(ours.argmax(axis=1) == gold)),
         "accuracy_peer": float(np.mean(theirs.argmax(axis=1) == gold)),
-        "differences_at_near_ties": 1 - sum(wide(ours[i], theirs[i]) for i in differ) / max(1, len(differ)),
     }, lines
 
 

@@ -12,7 +12,7 @@ from harness.report.look import Look
 from harness.report.text import DASH, Json, chip, quantity, reasons_of, shown
 
 _READABLE = 12  # lines on one chart
-_LENGTHS = {"prompt_tokens": "prompt tokens", "depth": "context depth (tokens)"}
+_LENGTHS = {"prompt_tokens": "prompt tokens", "depth": "context depth (tokens)", "tokens": "tokens written"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def lines(about: About, x_key: str, series: Mapping[str, Sequence[Json]], look: 
 
     Args:
         about: What it is of.
-        x_key: The points' key for the horizontal axis: "prompt_tokens" or "depth".
+        x_key: The points' key for the horizontal axis: "prompt_tokens", "depth" or "tokens".
         series: ``{variant: [{x_key, "value", "low", "high", "n"}]}``.
         look: How each variant looks.
     """

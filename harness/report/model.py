@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.decide import view
-from harness.report import depth, facts, feel, figures, quiet, tables, tasks, views
+from harness.report import agreement, depth, facts, feel, figures, quiet, tables, tasks, views
 from harness.report.figures import Figure
 from harness.report.look import Look, looks
 from harness.report.roofline import Roofline
@@ -59,6 +59,7 @@ class Quality:
     context: Grid | None
     code: Grid | None
     fidelity: Grid | None
+    greedy: agreement.Agreement | None
     tasks: tasks.Tasks | None
     noisy: bool
     flips: tuple[Flip, ...]
@@ -109,7 +110,8 @@ class ReportModel:
     def figures(self) -> tuple[Figure, ...]:
         """Every interactive chart of the page."""
         course = (self.machine.course,) if self.machine and self.machine.course else ()
-        return (*self.latency, *self.quality.suites, *self.depth, *course)
+        greedy = (self.quality.greedy.chart,) if self.quality.greedy and self.quality.greedy.chart else ()
+        return (*self.latency, *self.quality.suites, *greedy, *self.depth, *course)
 
 
 def build(results: Json, series: Json) -> ReportModel:
@@ -168,6 +170,7 @@ def _quality(results: Json, series: Json, ordered: Sequence[Json], look: Mapping
         context=_has(tables.LONG_CONTEXT, ordered, "Long context by part", words),
         code=tables.code_grid(_in_order(series.get("code_by_language"), order)),
         fidelity=fidelity,
+        greedy=agreement.section(series.get("greedy_by_length") or {}, order, look),
         tasks=tasks.section(results.get("tasks") or (), ordered),
         noisy=fidelity is not None and any(cell.noise for row in fidelity.rows for cell in row.cells),
         flips=tuple(_flip(flip) for flip in flips[:_LISTED]),

@@ -12,8 +12,8 @@ from harness.results import speculation
 from harness.results.model import RunData, VariantRun
 from harness.results.roofline import depth_series
 from harness.stats.summary import relative_to_group
+from harness.suites import agreement, lossless
 from harness.suites import floor as floors
-from harness.suites import lossless
 from harness.suites.code_syntax import score as code
 from harness.suites.long_context import score as long_context
 
@@ -42,6 +42,7 @@ def series(run: RunData) -> dict[str, Any]:
         },
         "code_by_language": {name: code.by_language(found) for name, found in judged.items()},
         "code_samples": [sample for name, found in judged.items() for sample in code.samples(found, name)],
+        "greedy_by_length": _greedy(run),
         "speculation": speculation.by_target_and_draft(run),
         "audit": [
             lossless.series_row(v.name, found)
@@ -62,6 +63,18 @@ def _without_depths(run: RunData) -> dict[str, str]:
         for v in run.variants
     }
     return {name: code for name, code in codes.items() if not depth.series(rows[name])}
+
+
+def _greedy(run: RunData) -> dict[str, Any]:
+    """Texts still equal to the reference's by length, and where they part; only of variants that wrote their own."""
+    theirs = run.reference.rows("fidelity", "greedy")
+    floor = floors.figures(run.reference.rows("fidelity", "floor"))["logprob_floor"].value
+    own = {v.name: v.rows("fidelity", "greedy") for v in run.variants if not v.reference}
+    return {
+        name: {"points": agreement.by_length(rows, theirs), "partings": parted}
+        for name, rows in own.items()
+        if (parted := agreement.partings(rows, theirs, floor)) is not None
+    }
 
 
 def _stream(trials: Sequence[request.Trial]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.decide import view
-from harness.report import agreement, depth, facts, feel, figures, quiet, tables, tasks, views
+from harness.report import agreement, code_pairs, depth, facts, feel, figures, quiet, tables, tasks, views
 from harness.report.figures import Figure
 from harness.report.look import Look, looks
 from harness.report.roofline import Roofline
@@ -58,6 +58,7 @@ class Quality:
     suites: tuple[Figure, ...]
     context: Grid | None
     code: Grid | None
+    code_pairs: Grid | None
     fidelity: Grid | None
     greedy: agreement.Agreement | None
     tasks: tasks.Tasks | None
@@ -168,6 +169,7 @@ def _quality(results: Json, series: Json, ordered: Sequence[Json], look: Mapping
     return Quality(
         suites=_suites(results.get("suites") or {}, ordered, look, words),
         context=_has(tables.LONG_CONTEXT, ordered, "Long context by part", words),
+        code_pairs=code_pairs.grid(series.get("code_speculation") or ()),
         code=tables.code_grid(_in_order(series.get("code_by_language"), order)),
         fidelity=fidelity,
         greedy=agreement.section(series.get("greedy_by_length") or {}, order, look),

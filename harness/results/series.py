@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.metrics import depth, quality, request, speed
 from harness.metrics.flips import flips
-from harness.results import speculation
+from harness.results import code_pairs, speculation
 from harness.results.model import RunData, VariantRun
 from harness.results.roofline import depth_series
 from harness.stats.summary import relative_to_group
@@ -43,6 +43,7 @@ def series(run: RunData) -> dict[str, Any]:
         "code_by_language": {name: code.by_language(found) for name, found in judged.items()},
         "code_samples": [sample for name, found in judged.items() for sample in code.samples(found, name)],
         "greedy_by_length": _greedy(run),
+        "code_speculation": code_pairs.by_variant(run, judged),
         "speculation": speculation.by_target_and_draft(run),
         "audit": [
             lossless.series_row(v.name, found)

@@ -14,16 +14,16 @@ Json = dict[str, Any]
 
 def by_target_and_draft(run: RunData) -> Json:
     """Targets, drafts and their cells: the speed-up over the target alone, paired by block, and the acceptance."""
-    pairs = [(variant, _plain(run, variant)) for variant in run.variants if variant.speculates]
-    plain = {target.name for _, target in pairs if target is not None}
+    pairs = [(variant, plain(run, variant)) for variant in run.variants if variant.speculates]
+    targets = {target.name for _, target in pairs if target is not None}
     return {
-        "targets": [variant.name for variant in run.variants if variant.name in plain],
+        "targets": [variant.name for variant in run.variants if variant.name in targets],
         "drafts": list(dict.fromkeys(_draft(variant) for variant, _ in pairs)),
         "cells": [_cell(variant, target) for variant, target in pairs],
     }
 
 
-def _plain(run: RunData, variant: VariantRun) -> VariantRun | None:
+def plain(run: RunData, variant: VariantRun) -> VariantRun | None:
     """The variant with the same settings and no speculation."""
     return next((v for v in run.variants if not v.speculates and v.plain_spec == variant.plain_spec), None)
 

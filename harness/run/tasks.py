@@ -178,23 +178,25 @@ def programs(
 
     todo = [prompt for prompt in prompts(limit) if prompt.id not in done]
     for prompt in todo:
-        text, reason, n_tokens = (_answer if chat else _program)(backend, prompt, max_tokens)
+        text, reason, tokens = (_answer if chat else _program)(backend, prompt, max_tokens)
         payload = {
             "prompt": prompt.id,
             "language": prompt.language,
             "output": text,
             "finish_reason": reason,
-            "n_tokens": n_tokens,
+            "n_tokens": len(tokens),
+            "tokens": tokens,
+            "form": "chat" if chat else "completion",
         }
         send(row_of(prompt.id, "program", payload))
     return len(todo)
 
 
-def _program(backend: Backend, prompt: Prompt, max_tokens: int) -> tuple[str, str, int]:
+def _program(backend: Backend, prompt: Prompt, max_tokens: int) -> tuple[str, str, list[int]]:
     """One completion, ended where the function's block is closed: what comes after cannot change the verdict.
 
     Returns:
-        ``(text, finish_reason, tokens generated)``.
+        ``(text, finish_reason, the tokens generated)``.
     """
     from harness.suites.code_syntax import closed
 
@@ -203,20 +205,20 @@ def _program(backend: Backend, prompt: Prompt, max_tokens: int) -> tuple[str, st
     parts = backend.generate(request)
     for part in parts:
         if isinstance(part, GenerateEnd):
-            return part.text, part.finish_reason, len(tokens)
+            return part.text, part.finish_reason, tokens
         tokens += part.tokens
         if b"\n" in backend.detokenize(part.tokens):
             text = backend.detokenize(tokens).decode(errors="replace")
             if closed(prompt, text):
-                return text, "stop", len(tokens)
+                return text, "stop", tokens
     raise RuntimeError("the engine's stream ended without an end")
 
 
-def _answer(backend: Backend, prompt: Prompt, max_tokens: int) -> tuple[str, str, int]:
+def _answer(backend: Backend, prompt: Prompt, max_tokens: int) -> tuple[str, str, list[int]]:
     """The same asked in a chat; the answer may bring prose and fences, which extraction takes away."""
     text = f"Complete this {prompt.language} code. Answer with the whole code in one block.\n\n{prompt.text}"
     _, stamps, _, end = stream(backend, GenerateRequest(tuple(asked(backend, text, True)), max_tokens))
-    return end.text, end.finish_reason, sum(len(part) for _, part in stamps)
+    return end.text, end.finish_reason, [token for _, part in stamps for token in part]
 
 
 def write(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.decide import view
-from harness.report import depth, facts, feel, figures, quiet, tables, tasks, views
+from harness.report import cost, depth, facts, feel, figures, mmlu, quiet, tables, tasks, views
 from harness.report.figures import Figure
 from harness.report.look import Look, looks
 from harness.report.roofline import Roofline
@@ -60,6 +60,7 @@ class Quality:
     code: Grid | None
     fidelity: Grid | None
     tasks: tasks.Tasks | None
+    mmlu: mmlu.Mmlu | None
     noisy: bool
     flips: tuple[Flip, ...]
     flips_total: int
@@ -101,6 +102,7 @@ class ReportModel:
     speculation: Section | None
     claims: tuple[facts.Claim, ...]
     machine: quiet.Quiet | None
+    cost: Grid | None
     conditions: Conditions
     glossary: tuple[tuple[str, str, str], ...]
     codes: facts.Pairs
@@ -152,6 +154,7 @@ def build(results: Json, series: Json) -> ReportModel:
         ),
         claims=facts.claims(results.get("claims") or ()),
         machine=quiet.section(results, order),
+        cost=cost.grid(results.get("cost") or (), ordered),
         conditions=_conditions(results, variants),
         glossary=facts.glossary(),
         codes=facts.codes(),
@@ -169,6 +172,7 @@ def _quality(results: Json, series: Json, ordered: Sequence[Json], look: Mapping
         code=tables.code_grid(_in_order(series.get("code_by_language"), order)),
         fidelity=fidelity,
         tasks=tasks.section(results.get("tasks") or (), ordered),
+        mmlu=mmlu.section(results.get("mmlu") or {}, (results.get("suites") or {}).get("mmlu") or {}, ordered),
         noisy=fidelity is not None and any(cell.noise for row in fidelity.rows for cell in row.cells),
         flips=tuple(_flip(flip) for flip in flips[:_LISTED]),
         flips_total=len(flips),

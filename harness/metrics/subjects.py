@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from harness.metrics.quality import Doc
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 _NAMED = {
     "STEM": """abstract_algebra anatomy astronomy college_biology college_chemistry college_computer_science
@@ -24,13 +23,13 @@ FIELDS = {field: tuple(names.split()) for field, names in _NAMED.items()}
 _FIELD_OF = {subject: field for field, subjects in FIELDS.items() for subject in subjects}
 
 
-def by_field(docs: Sequence[Doc]) -> dict[str, list[Doc]]:
+def by_field(docs: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
     """Documents by field; subjects that MMLU doesn't have are left out, and so are fields without documents.
 
     >>> list(by_field([{"subject": "virology"}, {"subject": "anatomy"}, {"subject": "own"}]))
     ['STEM', 'other']
     """
-    found: dict[str, list[Doc]] = {field: [] for field in FIELDS}
+    found: dict[str, list[Mapping[str, Any]]] = {field: [] for field in FIELDS}
     for doc in docs:
         if (field := _FIELD_OF.get(str(doc["subject"]))) is not None:
             found[field].append(doc)

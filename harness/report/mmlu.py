@@ -16,8 +16,9 @@ _OVERALL = "all subjects"
 
 @dataclass(frozen=True, slots=True)
 class Mmlu:
-    """The tables; ``words`` say what the run can and cannot tell."""
+    """The tables; ``label`` is what the questions are called, ``words`` say what the run can and cannot tell."""
 
+    label: str
     fields: Grid
     paired: Grid | None
     subjects: Grid
@@ -53,7 +54,9 @@ def section(by_variant: Mapping[str, Json], about: Json, variants: Sequence[Json
         ),
     )
     pairs = [(name, entry["overall"]["paired"]) for name, _, entry in shown if entry["overall"]["paired"]]
-    return Mmlu(fields, _paired(label, pairs) if pairs else None, _subjects(label, shown), _words(about, bool(names)))
+    return Mmlu(
+        label, fields, _paired(label, pairs) if pairs else None, _subjects(label, shown), _words(about, bool(names))
+    )
 
 
 def _words(about: Json, fields: bool) -> tuple[str, ...]:
@@ -61,7 +64,7 @@ def _words(about: Json, fields: bool) -> tuple[str, ...]:
     if about.get("at_chance"):
         words.append(
             "The reference itself does not beat guessing here: these figures cannot tell good variants from bad ones, "
-            "and none of them ranks. Use the continuation form, another suite, or a larger model."
+            "and none of them ranks. Use another form, another suite, or a larger model."
         )
     if about.get("why"):
         words.append(f"Over all subjects: {about['why']}.")
@@ -77,9 +80,8 @@ def _accuracy(entry: Json | None) -> Cell:
     if found["value"] is None:
         because = "; ".join(CODES.get(code, code) for code in found["reasons"])
         return Cell(DASH, title=because, chips=tuple(map(chip, found["reasons"])), missing=True)
-    text, around = units.plus_minus(
-        *(None if found[key] is None else 100 * found[key] for key in ("value", "low", "high"))
-    )
+    low, high = (None if found[end] is None else 100 * found[end] for end in ("low", "high"))
+    text, around = units.plus_minus(100 * found["value"], low, high)
     below = (_difference(pair["delta"]),) if pair else ()
     return Cell(text, _unbracketed(around), f"n = {found['n']}, clustered by subject", below=below)
 
@@ -107,7 +109,7 @@ def _row(pair: Json) -> tuple[Cell, ...]:
     text, around = units.plus_minus(*(100 * pair["delta"][key] for key in ("value", "low", "high")))
     ties = pair["near_ties"]
     return (
-        Cell(_minus(text), _unbracketed(around), f"n = {pair['n']}"),
+        Cell(("+" if pair["delta"]["value"] > 0 else "") + _minus(text), _unbracketed(around), f"n = {pair['n']}"),
         Cell(str(pair["fixed"])),
         Cell(str(pair["broken"])),
         Cell(units.significant(pair["p"], 2)),

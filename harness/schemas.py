@@ -177,6 +177,29 @@ class TaskResult(_Open):
     cut: dict[str, int] = Field(description="documents whose prompt lost its beginning, by variant")
 
 
+class MmluResult(_Open):
+    """MMLU of one variant: overall, by field and by subject, each compared with the reference."""
+
+    shared: bool = Field(description="another variant's identical scores serve")
+    overall: dict[str, Any] = Field(description="accuracy, and paired: null where there is nothing to compare")
+    fields: dict[str, dict[str, Any]] = Field(description="the same by field: STEM, humanities, social sciences, other")
+    subjects: dict[str, dict[str, int]] = Field(description="correct and n")
+
+
+class Cost(_Open):
+    """Wall time and items of one part of a suite for one variant."""
+
+    variant: str
+    suite: str
+    part: str
+    state: str
+    shared: bool
+    seconds: float | None = Field(description="all attempts, loading apart; null where shared or not recorded")
+    items: int
+    items_per_s: float | None
+    unit: str = Field(description="what an item is")
+
+
 class Quiet(_Open):
     """How quiet the machine was. Null is what was not recorded."""
 
@@ -221,6 +244,8 @@ class Results(_Open):
     variants: tuple[VariantResult, ...]
     fronts: tuple[Front, ...]
     tasks: tuple[TaskResult, ...] = Field((), description="lm-eval's tasks, where the run has some")
+    mmlu: dict[str, MmluResult] = Field({}, description="by variant")
+    cost: tuple[Cost, ...] = Field((), description="what each part of each suite took, by variant")
     decision: Decision | None = None
     claims: tuple[Claim, ...] = ()
     feel: Feel | None = None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.decide import view
-from harness.report import agreement, code_pairs, depth, facts, feel, figures, quiet, tables, tasks, views
+from harness.report import agreement, code_pairs, cost, depth, facts, feel, figures, mmlu, quiet, tables, tasks, views
 from harness.report.figures import Figure
 from harness.report.look import Look, looks
 from harness.report.roofline import Roofline
@@ -62,6 +62,7 @@ class Quality:
     fidelity: Grid | None
     greedy: agreement.Agreement | None
     tasks: tasks.Tasks | None
+    mmlu: mmlu.Mmlu | None
     noisy: bool
     flips: tuple[Flip, ...]
     flips_total: int
@@ -103,6 +104,7 @@ class ReportModel:
     speculation: Section | None
     claims: tuple[facts.Claim, ...]
     machine: quiet.Quiet | None
+    cost: Grid | None
     conditions: Conditions
     glossary: tuple[tuple[str, str, str], ...]
     codes: facts.Pairs
@@ -155,6 +157,7 @@ def build(results: Json, series: Json) -> ReportModel:
         ),
         claims=facts.claims(results.get("claims") or ()),
         machine=quiet.section(results, order),
+        cost=cost.grid(results.get("cost") or (), ordered),
         conditions=_conditions(results, variants),
         glossary=facts.glossary(),
         codes=facts.codes(),
@@ -174,6 +177,7 @@ def _quality(results: Json, series: Json, ordered: Sequence[Json], look: Mapping
         fidelity=fidelity,
         greedy=agreement.section(series.get("greedy_by_length") or {}, order, look),
         tasks=tasks.section(results.get("tasks") or (), ordered),
+        mmlu=mmlu.section(results.get("mmlu") or {}, (results.get("suites") or {}).get("mmlu") or {}, ordered),
         noisy=fidelity is not None and any(cell.noise for row in fidelity.rows for cell in row.cells),
         flips=tuple(_flip(flip) for flip in flips[:_LISTED]),
         flips_total=len(flips),

@@ -13,10 +13,12 @@ from harness.metrics import quality
 from harness.metrics.catalog import METRICS
 from harness.record import SCHEMA_VERSION, Figure
 from harness.results import quiet
+from harness.results.cost import cost
 from harness.results.deploy import command, needs
 from harness.results.feel import feel
 from harness.results.figures import figures
 from harness.results.fronts import fronts
+from harness.results.mmlu import mmlu
 from harness.results.model import RunData, VariantRun
 from harness.results.series import series
 from harness.results.tasks import by_task
@@ -44,6 +46,8 @@ def derive(run: RunData) -> tuple[Json, Json]:
         "suites": _suites(run, found),
         "variants": [_variant(variant, found[variant.name]) for variant in run.variants],
         "tasks": by_task(run),
+        "mmlu": mmlu(run),
+        "cost": cost(run),
         "feel": feel(run, found),
         "quiet": quiet.quiet(run, found),
     }

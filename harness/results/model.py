@@ -24,6 +24,7 @@ class PartRows:
         error: Why it failed.
         shared: Whether another variant's identical scoring serves this one.
         energy: Payloads of its stretches with readings of energy around them.
+        seconds: Wall time spent in it, over all attempts.
     """
 
     rows: tuple[Payload, ...]
@@ -31,6 +32,7 @@ class PartRows:
     error: str | None
     shared: bool
     energy: tuple[Payload, ...] = ()
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ def collect(store: Store) -> RunData:
                 continue
             shared = cell.variant != variant.name
             parts[cell.suite, cell.part] = PartRows(
-                rows[cell.cell_id], cell.state, cell.error, shared, energy[cell.cell_id]
+                rows[cell.cell_id], cell.state, cell.error, shared, energy[cell.cell_id], cell.seconds
             )
         variants.append(
             VariantRun(variant.name, variant.reference, variant.identity, variant.spec, variant.model, parts, dropped)

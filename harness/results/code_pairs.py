@@ -56,7 +56,7 @@ def pair(mine: Sequence[Judged], theirs: Sequence[Judged] | None, twin: VariantR
     _, low, high = delta_interval(differences, range(len(both)))
     told = [(a, b) for a, _, b, _ in both if a.get("tokens") is not None and b.get("tokens") is not None]
     found = [(str(a["prompt"]), parting(a["tokens"], b["tokens"])) for a, b in told]
-    parted = [{"prompt": prompt, "token": at} for prompt, at in found if at is not None]
+    parted: list[Json] = [{"prompt": prompt, "token": at} for prompt, at in found if at is not None]
     n = len(both)
     return {
         "plain": name,

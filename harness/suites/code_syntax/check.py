@@ -145,10 +145,13 @@ def python_fault(source: str, prompt: Prompt) -> Fault | None:
 
 
 def _does_something(body: list[ast.stmt]) -> bool:
-    match body:
-        case [ast.Expr(value=ast.Constant(value=str()))]:
-            return False
-    return True
+    """Whether a body holds more than texts: a second docstring is no more of a program than the first."""
+    return not all(
+        isinstance(statement, ast.Expr)
+        and isinstance(statement.value, ast.Constant)
+        and isinstance(statement.value.value, str)
+        for statement in body
+    )
 
 
 def tree_fault(source: str, prompt: Prompt) -> Fault | None:

@@ -27,6 +27,7 @@ _LINE = re.compile(r"[^\n]*\n|[^\n]+")  # not splitlines: it also cuts at U+2028
 _PROSE = re.compile(
     rf"(?!(?:{'|'.join(_KEYWORDS)})\b)(?!.*[;{{}}=\[\]])(?!.*\w\()\S*[^\W\d]\S*(?:\s+\S*[^\W\d]\S*){{2,}}"
 )
+_UNSEEN = "\ufeff\u200b\u200c\u200d\u2060"  # byte order mark and zero-width characters
 _UNFENCED = "(code before its closing fence)"
 
 
@@ -101,12 +102,14 @@ def _declaration(language: str) -> str:
 def extract(prompt: Prompt, output: str) -> str:
     """The code in an output: the block in the prompt's language, else the block that defines the function, else all.
 
-    Leading white space of the first line is kept. An echo of the prompt is dropped, and what follows a stop text,
-    if one is found.
+    Leading white space of the first line is kept; a byte order mark and zero-width characters before the output or a
+    block are dropped, but not those within: a compiler refuses them. An echo of the prompt is dropped, and what
+    follows a stop text, if one is found.
     """
     echo = prompt.text.rstrip()
+    output = output.lstrip(_UNSEEN)
     text = _without_echo(output, echo)
-    text = _without_echo(_choose(prompt, blocks(text), text), echo)
+    text = _without_echo(_choose(prompt, blocks(text), text).lstrip(_UNSEEN), echo)
     if defines(text, prompt):
         return text
     ends = [at for at in (text.find(stop) for stop in prompt.stops) if at >= 0]

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from harness.config import Config
 from harness.errors import HarnessError
 from harness.record import CODES
+from harness.schemas_suites import Cost, MmluResult
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -175,29 +176,6 @@ class TaskResult(_Open):
     at_chance: bool
     metrics: tuple[TaskMetric, ...]
     cut: dict[str, int] = Field(description="documents whose prompt lost its beginning, by variant")
-
-
-class MmluResult(_Open):
-    """MMLU of one variant: overall, by field and by subject, each compared with the reference."""
-
-    shared: bool = Field(description="another variant's identical scores serve")
-    overall: dict[str, Any] = Field(description="accuracy, and paired: null where there is nothing to compare")
-    fields: dict[str, dict[str, Any]] = Field(description="the same by field: STEM, humanities, social sciences, other")
-    subjects: dict[str, dict[str, int]] = Field(description="correct and n")
-
-
-class Cost(_Open):
-    """Wall time and items of one part of a suite for one variant."""
-
-    variant: str
-    suite: str
-    part: str
-    state: str
-    shared: bool
-    seconds: float | None = Field(description="all attempts, loading apart; null where shared or not recorded")
-    items: int
-    items_per_s: float | None
-    unit: str = Field(description="what an item is")
 
 
 class Quiet(_Open):

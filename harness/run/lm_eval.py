@@ -10,14 +10,19 @@ from harness.errors import InputError
 from harness.plan import Cell
 from harness.suite_plans import SuitePlan
 from harness.suites.ask import Answerers, Ask, run_task
-from harness.suites.tasks import PARTS, Loaded, load_tasks, manager
+from harness.suites.mmlu import folder_in
+from harness.suites.tasks import PARTS, Loaded, load_tasks, manager, read_mmlu_from
 
 if TYPE_CHECKING:
     from harness.run.session import Session
 
 
-def tasks_of(config: Config, suites: SuitePlan, say: Callable[[str], None]) -> tuple[Loaded, ...]:
+def tasks_of(
+    config: Config, suites: SuitePlan, say: Callable[[str], None], data: Sequence[str] = ()
+) -> tuple[Loaded, ...]:
     """The tasks that a configuration asks for, with their data; none without the suite.
+
+    MMLU is read from the first of the folders ``data`` that has it, else from where lm-eval finds it.
 
     Raises:
         ConfigError: One can't be had, or is asked for twice.
@@ -27,6 +32,8 @@ def tasks_of(config: Config, suites: SuitePlan, say: Callable[[str], None]) -> t
         return ()
     say(f"lm-eval tasks: {', '.join(asked.task for asked in plan.tasks)}")
     index = manager(plan.include, [asked.task for asked in plan.tasks])
+    if local := next((folder for base in data if (folder := folder_in(base)) is not None), None):
+        read_mmlu_from(index, str(local))
     found: dict[str, Loaded] = {}
     for number, asked in enumerate(plan.tasks):
         place = ("suites", "lm_eval", "tasks", number)

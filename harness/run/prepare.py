@@ -128,7 +128,9 @@ def prepare(options: SweepOptions, say: Callable[[str], None]) -> Prepared:
     suites = resolve(config, options.preset, options.suites)
     # Before the model's files: these may take minutes to make, and a wrong folder is known at once.
     mmlu = _mmlu(suites, options) if suites.mmlu is not None else None
-    tasks = tasks_of(config, suites, say)
+    tasks = tasks_of(
+        config, suites, say, [str(base) for base in (options.data, os.environ.get("HARNESS_DATA")) if base]
+    )
     specs, models = _resolve_all(config, variants, say)
     check_memory(specs, suites, available_bytes())
     here = machine()

@@ -52,9 +52,8 @@ def find_mmlu(folder: str | None, environment: Mapping[str, str]) -> MmluData:
     for source, base in (("--data", folder), ("HARNESS_DATA", environment.get("HARNESS_DATA"))):
         if not base:
             continue
-        for candidate in (Path(base) / "mmlu" / "cais_mmlu", Path(base) / "cais_mmlu", Path(base)):
-            if (candidate / "all").is_dir():
-                return MmluData("folder", str(candidate), "MMLU")
+        if (found := folder_in(base)) is not None:
+            return MmluData("folder", str(found), "MMLU")
         if source == "--data":
             raise InputError(
                 f"--data {base}: found no MMLU there; expected mmlu/cais_mmlu/all/*.parquet as in the hub's cais/mmlu"
@@ -62,6 +61,12 @@ def find_mmlu(folder: str | None, environment: Mapping[str, str]) -> MmluData:
     if hub_reachable():
         return MmluData("hub", HUB, "MMLU")
     return MmluData("sample", str(suite_file("mmlu/sample.jsonl")), "MMLU-format sample (not MMLU)")
+
+
+def folder_in(base: str) -> Path | None:
+    """The folder in the layout of the hub's ``cais/mmlu`` in or below a folder of data; None where there is none."""
+    candidates = (Path(base) / "mmlu" / "cais_mmlu", Path(base) / "cais_mmlu", Path(base))
+    return next((found for found in candidates if (found / "all").is_dir()), None)
 
 
 def hub_reachable(timeout_s: float = 3.0) -> bool:

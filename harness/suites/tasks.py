@@ -11,7 +11,7 @@ from typing import Any
 
 from harness.errors import InputError, did_you_mean
 from harness.suites.data import suite_yaml
-from harness.suites.mmlu import pick
+from harness.suites.mmlu import HUB, pick
 
 # By what lm-eval calls them, the kinds of requests, and the part of the suite that answers them.
 PARTS = {"multiple_choice": "scored", "loglikelihood": "scored", "loglikelihood_rolling": "scored"}
@@ -63,6 +63,20 @@ def manager(include: str | None, names: Sequence[str] = ()) -> Any:
         raise InputError(f"{include}: lm-eval cannot read the tasks in it ({_reason(error)}); correct them") from error
 
 
+def read_mmlu_from(index: Any, folder: str) -> None:
+    """Let every task over the hub's ``cais/mmlu`` (mmlu, mmlu_generative, ...) read it from a folder of that layout."""
+    from lm_eval.tasks._factory import TaskFactory
+
+    class Local(TaskFactory):  # type: ignore[misc]
+        def _load_full_config(self, entry: Any, overrides: dict[str, Any] | None = None) -> dict[str, Any]:
+            config: dict[str, Any] = super()._load_full_config(entry, overrides)
+            if config.get("dataset_path") == HUB:
+                config["dataset_path"] = folder
+            return config
+
+    index._factory = Local(meta=index.metadata)
+
+
 def expanded(name: str) -> tuple[str, ...]:
     """The tasks of a set of ours, or the name itself."""
     return tuple(suite_yaml("lm_eval")["sets"].get(name, (name,)))
@@ -108,7 +122,9 @@ def _loaded(name: str, task: Any, limit: int | None, shots: int | None, seed: in
     task.set_fewshot_seed(seed=FEWSHOT_SEED)
     documents = task.eval_docs
     chosen = tuple(pick({name: len(documents)}, limit, seed)[name])
-    digest = hashlib.sha256(json.dumps(task.dump_config(), sort_keys=True, default=str).encode())
+    # The documents stand for their folder: the same ones from elsewhere are the same task.
+    definition = {key: value for key, value in task.dump_config().items() if key != "dataset_path"}
+    digest = hashlib.sha256(json.dumps(definition, sort_keys=True, default=str).encode())
     for number in chosen:
         digest.update(json.dumps(documents[number], sort_keys=True, default=str).encode())
     return Loaded(name, task, kind, chosen, int(task.config.num_fewshot or 0), digest.hexdigest())

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness import schemas
+from harness import schemas_suites
 from harness.report import cost as cost_table
 from harness.report import mmlu as mmlu_tables
 from harness.results.cost import cost
@@ -37,7 +37,7 @@ VARIANTS = [{"name": v.name, "reference": v.reference} for v in RUN.variants]
 def test_fields_and_pairs_by_hand() -> None:
     found = mmlu(RUN)
     for entry in found.values():
-        schemas.MmluResult.model_validate(json.loads(json.dumps(entry, allow_nan=False)))
+        schemas_suites.MmluResult.model_validate(json.loads(json.dumps(entry, allow_nan=False)))
     q4 = found["q4_0"]
     # Of anatomy 0, 2 are right and 4 no longer; of sociology 1, 3 and no longer 5.
     assert list(q4["fields"]) == ["STEM", "social sciences"]
@@ -54,7 +54,7 @@ def test_fields_and_pairs_by_hand() -> None:
 def test_seconds_and_items_and_none_where_scores_are_shared() -> None:
     found = cost(RUN)
     for one in found:
-        schemas.Cost.model_validate(one)
+        schemas_suites.Cost.model_validate(one)
     assert [(one["seconds"], one["items"], one["items_per_s"]) for one in found] == [
         (4.0, 8, 2.0), (4.0, 8, 2.0), (None, 8, None),
     ]  # fmt: skip

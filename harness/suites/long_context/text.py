@@ -6,15 +6,20 @@ import random
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate, combinations, pairwise
 from typing import Literal, TypeVar
 
 from harness.errors import InputError
 from harness.suites.data import suite_yaml
+from harness.suites.long_context.cues import Mentions, mentions, ranks
 from harness.suites.long_context.world import FAMILY_OF, Fact, Family, World
 
 Kind = Literal["story", "document"]
 N_OPTIONS = 4
+# Wrong options are the best of so many drawn sets.
+_SETS = 600
+# How much the ranks count by last mention, first mention and frequency: the first is the weakest of the cues.
+_WEIGHTS = (3, 1, 3)
 _T = TypeVar("_T")
 
 
@@ -119,17 +124,19 @@ def generate(
         if seen == 0:
             raise InputError(f"long_context: no sentence ends within {depth} tokens; ask at a greater depth")
         cuts.append((depth, ends[seen - 1]))
-        probes[depth] = _ask(f"{kind}-{seed}", depth, seen, world, wanted)
+        probes[depth] = _ask(f"{kind}-{seed}", depth, seen, world, wanted, mentions(text[: ends[seen - 1]]))
     return Text(f"{kind}-{seed}", text, ends, tuple(cuts), probes)
 
 
-def _ask(text_id: str, depth: int, seen: int, world: World, wanted: dict[Family, int]) -> tuple[Probe, ...]:
+def _ask(
+    text_id: str, depth: int, seen: int, world: World, wanted: dict[Family, int], where: Mentions
+) -> tuple[Probe, ...]:
     """Probes at a cut after ``seen`` sentences; from the newest fact to the oldest, evenly spread."""
     rng = random.Random(f"{text_id}:{depth}")
     probes: list[Probe] = []
     for family, count in wanted.items():
         facts = [fact for fact in world.facts if FAMILY_OF[fact.topic] == family]
-        able = [(fact, options) for fact in facts if (options := _options(fact, seen, world, rng))]
+        able = [(fact, options) for fact in facts if (options := _options(fact, seen, world, rng, where))]
         able.sort(key=lambda pair: max(index for index, _ in pair[0].history if index < seen))
         for rank, (fact, options) in enumerate(_spread(able, count)):
             gold = fact.values_at(seen)[-1]
@@ -146,30 +153,44 @@ def _spread(items: Sequence[_T], count: int) -> list[_T]:
     return [items[n - 1 - (n * i) // count] for i in range(count)] if n > count else list(items)
 
 
-def _options(fact: Fact, seen: int, world: World, rng: random.Random) -> list[str] | None:
-    """The value that is true, stale values of the same fact, and values of its likes; None if the text has too few."""
+def _options(fact: Fact, seen: int, world: World, rng: random.Random, where: Mentions) -> list[str] | None:
+    """The value that is true and three wrong ones; None if the text has too few.
+
+    Wrong ones are stale values of the fact, values of its likes, and what else the text names. Which of them is drawn
+    so that the true one is as likely the last, the second or the first mentioned of the four as any other, and so with
+    how often and how early: who answers from such cues must score what guessing scores.
+    """
     values = fact.values_at(seen)
     if not values or (fact.topic == "chain" and len(values) == 1):
         return None
-    stale = list(dict.fromkeys(value for value in reversed(values[:-1]) if value != values[-1]))[:2]
+    gold = values[-1]
+    stale = list(dict.fromkeys(value for value in reversed(values[:-1]) if value != gold))
     others = [other for other in world.facts if other.topic == fact.topic and other is not fact]
     likes = [value for other in others for value in other.values_at(seen)]
-    barred = (*stale, values[-1], fact.obj, fact.other)
-    fill = [value for value in dict.fromkeys(likes + _told(fact, world)) if value not in barred]
-    need = N_OPTIONS - 1 - len(stale)
-    if len(fill) < need:
+    pool = [
+        value
+        for value in dict.fromkeys([*stale, *likes, *_told(fact, world)])
+        if value in where and value not in (gold, fact.obj, fact.other)
+    ]
+    if len(pool) < N_OPTIONS - 1:
         return None
-    near = [value for value in dict.fromkeys(likes) if value in fill]
-    picked = rng.sample(near, min(need, len(near)))
-    rest = [value for value in fill if value not in picked]
-    picked += rng.sample(rest, need - len(picked))
-    return rng.sample([values[-1], *stale, *picked], N_OPTIONS)
+    sets = list(combinations(pool, N_OPTIONS - 1))
+    sets = rng.sample(sets, min(_SETS, len(sets)))
+    aim = tuple(rng.randrange(N_OPTIONS) for _ in range(3))
+
+    def miss(picked: tuple[str, ...]) -> tuple[int, bool]:
+        """How far from the ranks aimed at; of equals, one with a stale value is harder."""
+        got = ranks(gold, picked, where)
+        off = sum(w * abs(a - b) for w, a, b in zip(_WEIGHTS, aim, got, strict=True))
+        return off, not set(picked) & set(stale)
+
+    return rng.sample([gold, *min(sets, key=miss)], N_OPTIONS)
 
 
 def _told(fact: Fact, world: World) -> list[str]:
-    """Places, people and goods that the opening names."""
+    """Places, people and goods of the text that are no value of a like fact."""
     if fact.topic in ("place", "home"):
-        return world.places[:4]
+        return world.places
     if fact.topic == "promise":
-        return world.goods[:4]
-    return world.villagers[:4] if fact.topic in ("owner", "post") else []
+        return world.goods
+    return [] if fact.topic == "mark" else world.villagers

@@ -39,11 +39,3 @@ def answer(cue: str, options: Sequence[str], seen: Mentions) -> int:
     """
     keys = [CUES[cue](seen[option.strip()]) for option in options]
     return keys.index(max(keys))
-
-
-def ranks(value: str, others: Sequence[str], seen: Mentions) -> tuple[int, int, int]:
-    """How many of the others were mentioned later, first mentioned later, and mentioned more often than a value."""
-    at = seen[value]
-    rest = [seen[other] for other in others]
-    later, begun = sum(o[-1] > at[-1] for o in rest), sum(o[0] > at[0] for o in rest)
-    return later, begun, sum(CUES["most_frequent"](o) > CUES["most_frequent"](at) for o in rest)

@@ -11,15 +11,15 @@ from typing import Literal, TypeVar
 
 from harness.errors import InputError
 from harness.suites.data import suite_yaml
-from harness.suites.long_context.cues import Mentions, mentions, ranks
+from harness.suites.long_context.cues import CUES, Mentions, answer, mentions
 from harness.suites.long_context.world import FAMILY_OF, Fact, Family, World
 
 Kind = Literal["story", "document"]
 N_OPTIONS = 4
 # Wrong options are the best of so many drawn sets.
 _SETS = 600
-# How much the ranks count by last mention, first mention and frequency: the first is the weakest of the cues.
-_WEIGHTS = (3, 1, 3)
+# Right answers of each baseline beyond those that guessing gives, so far in a text.
+Excess = dict[str, float]
 _T = TypeVar("_T")
 
 
@@ -119,27 +119,29 @@ def generate(
     cuts: list[tuple[int, int]] = []
     probes: dict[int, tuple[Probe, ...]] = {}
     wanted: dict[Family, int] = {"ledger": ledger, "multikey": multikey, "tracking": tracking}
+    excess: dict[Family, Excess] = {family: dict.fromkeys(CUES, 0.0) for family in wanted}
     for depth in sorted(set(depths)):
         seen = bisect_right(ends, depth, key=lambda end: count_tokens(text[:end]))
         if seen == 0:
             raise InputError(f"long_context: no sentence ends within {depth} tokens; ask at a greater depth")
         cuts.append((depth, ends[seen - 1]))
-        probes[depth] = _ask(f"{kind}-{seed}", depth, seen, world, wanted, mentions(text[: ends[seen - 1]]))
+        probes[depth] = _ask(f"{kind}-{seed}", depth, seen, world, wanted, mentions(text[: ends[seen - 1]]), excess)
     return Text(f"{kind}-{seed}", text, ends, tuple(cuts), probes)
 
 
 def _ask(
-    text_id: str, depth: int, seen: int, world: World, wanted: dict[Family, int], where: Mentions
+    text_id: str, depth: int, seen: int, world: World, wanted: dict[Family, int], where: Mentions, excess: dict[Family, Excess]
 ) -> tuple[Probe, ...]:
     """Probes at a cut after ``seen`` sentences; from the newest fact to the oldest, evenly spread."""
     rng = random.Random(f"{text_id}:{depth}")
     probes: list[Probe] = []
     for family, count in wanted.items():
         facts = [fact for fact in world.facts if FAMILY_OF[fact.topic] == family]
-        able = [(fact, options) for fact in facts if (options := _options(fact, seen, world, rng, where))]
-        able.sort(key=lambda pair: max(index for index, _ in pair[0].history if index < seen))
-        for rank, (fact, options) in enumerate(_spread(able, count)):
+        able = [fact for fact in facts if _pool(fact, seen, world, where)]
+        able.sort(key=lambda fact: max(index for index, _ in fact.history if index < seen))
+        for rank, fact in enumerate(_spread(able, count)):
             gold = fact.values_at(seen)[-1]
+            options = _options(gold, _pool(fact, seen, world, where), where, excess[family], rng)
             for asked in (0, 1) if family == "ledger" else (rank % 2,):
                 stem = world.grammar["stems"][fact.topic][asked].format(obj=fact.obj, b=fact.other)
                 name, spaced = f"{text_id}/{depth}/{fact.id}/{asked}", tuple(f" {option}" for option in options)
@@ -153,38 +155,34 @@ def _spread(items: Sequence[_T], count: int) -> list[_T]:
     return [items[n - 1 - (n * i) // count] for i in range(count)] if n > count else list(items)
 
 
-def _options(fact: Fact, seen: int, world: World, rng: random.Random, where: Mentions) -> list[str] | None:
-    """The value that is true and three wrong ones; None if the text has too few.
-
-    Wrong ones are stale values of the fact, values of its likes, and what else the text names. Which of them is drawn
-    so that the true one is as likely the last, the second or the first mentioned of the four as any other, and so with
-    how often and how early: who answers from such cues must score what guessing scores.
-    """
+def _pool(fact: Fact, seen: int, world: World, where: Mentions) -> list[str]:
+    """Wrong answers: stale values, values of the fact's likes, others the text names; empty if fewer than three."""
     values = fact.values_at(seen)
     if not values or (fact.topic == "chain" and len(values) == 1):
-        return None
-    gold = values[-1]
-    stale = list(dict.fromkeys(value for value in reversed(values[:-1]) if value != gold))
-    others = [other for other in world.facts if other.topic == fact.topic and other is not fact]
-    likes = [value for other in others for value in other.values_at(seen)]
-    pool = [
-        value
-        for value in dict.fromkeys([*stale, *likes, *_told(fact, world)])
-        if value in where and value not in (gold, fact.obj, fact.other)
-    ]
-    if len(pool) < N_OPTIONS - 1:
-        return None
+        return []
+    likes = [v for other in world.facts if other.topic == fact.topic for v in other.values_at(seen)]
+    barred = (values[-1], fact.obj, fact.other)
+    named = dict.fromkeys([*reversed(values), *likes, *_told(fact, world)])
+    pool = [value for value in named if value in where and value not in barred]
+    return pool if len(pool) >= N_OPTIONS - 1 else []
+
+
+def _options(gold: str, pool: Sequence[str], where: Mentions, excess: Excess, rng: random.Random) -> list[str]:
+    """The true value and three wrong ones, drawn so that answering by a cue scores what guessing scores.
+
+    The set is taken that brings each baseline's right answers so far in the text nearest to a quarter; ``excess``
+    is updated. Where a text has no such set (its true value is always the last named), the next probes make up for it.
+    """
     sets = list(combinations(pool, N_OPTIONS - 1))
     sets = rng.sample(sets, min(_SETS, len(sets)))
-    aim = tuple(rng.randrange(N_OPTIONS) for _ in range(3))
 
-    def miss(picked: tuple[str, ...]) -> tuple[int, bool]:
-        """How far from the ranks aimed at; of equals, one with a stale value is harder."""
-        got = ranks(gold, picked, where)
-        off = sum(w * abs(a - b) for w, a, b in zip(_WEIGHTS, aim, got, strict=True))
-        return off, not set(picked) & set(stale)
+    def after(picked: tuple[str, ...]) -> Excess:
+        four = (gold, *picked)
+        return {cue: excess[cue] + (answer(cue, four, where) == 0) - 1 / N_OPTIONS for cue in CUES}
 
-    return rng.sample([gold, *min(sets, key=miss)], N_OPTIONS)
+    best = min(sets, key=lambda picked: sum(value**2 for value in after(picked).values()))
+    excess |= after(best)
+    return rng.sample([gold, *best], N_OPTIONS)
 
 
 def _told(fact: Fact, world: World) -> list[str]:

@@ -130,7 +130,13 @@ def generate(
 
 
 def _ask(
-    text_id: str, depth: int, seen: int, world: World, wanted: dict[Family, int], where: Mentions, excess: dict[Family, Excess]
+    text_id: str,
+    depth: int,
+    seen: int,
+    world: World,
+    wanted: dict[Family, int],
+    where: Mentions,
+    excess: dict[Family, Excess],
 ) -> tuple[Probe, ...]:
     """Probes at a cut after ``seen`` sentences; from the newest fact to the oldest, evenly spread."""
     rng = random.Random(f"{text_id}:{depth}")

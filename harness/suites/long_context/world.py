@@ -80,7 +80,8 @@ class World:
         self.sentences = 0
         self._women = frozenset(words["women"])
         people = self.rng.sample(words["women"] + words["men"], len(words["women"]) + len(words["men"]))
-        self.villagers, self._carriers = people[:14], people[14:]
+        self.villagers: list[str] = people[:14]
+        self._carriers: list[str] = people[14:]
         self._met: list[str] = []
         self.places: list[str] = self.rng.sample(words["places"], 10)
         self.goods: list[str] = self.rng.sample(words["goods"], len(words["goods"]))
@@ -206,14 +207,15 @@ class World:
         return self._fill(self._templates[key].draw(), obj=fact.obj, b=fact.other, new=value, old=old)
 
     def _passer(self, busy: set[str]) -> str:
-        return self.rng.choice([person for person in (*self.villagers, *self._met) if person not in busy])
+        passers: list[str] = [*self.villagers, *self._met]
+        return self.rng.choice([person for person in passers if person not in busy])
 
     def _fill(self, template: str, **given: str) -> str:
         busy = set(given.values())
-        a = self.rng.choice([person for person in self.villagers if person not in busy])
+        a: str = self.rng.choice([person for person in self.villagers if person not in busy])
         # Carriers pass by too, or those whom a text seldom names would be known for the holders.
         busy |= {a}
-        near = [person for person in self._met[-6:] if person not in busy]
+        near: list[str] = [person for person in self._met[-6:] if person not in busy]
         p = self.rng.choice(near) if near and self.rng.random() < 0.6 else self._passer(busy)
         q = self._passer(busy | {p})
         slots = {"a": a, "p": p, "q": q, "pl": self.rng.choice(self.places), **given}

@@ -6,15 +6,20 @@ import random
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate, combinations, pairwise
 from typing import Literal, TypeVar
 
 from harness.errors import InputError
 from harness.suites.data import suite_yaml
+from harness.suites.long_context.cues import CUES, Mentions, answer, mentions
 from harness.suites.long_context.world import FAMILY_OF, Fact, Family, World
 
 Kind = Literal["story", "document"]
 N_OPTIONS = 4
+# Wrong options are the best of so many drawn sets.
+_SETS = 600
+# Right answers of each baseline beyond those that guessing gives, so far in a text.
+Excess = dict[str, float]
 _T = TypeVar("_T")
 
 
@@ -114,25 +119,35 @@ def generate(
     cuts: list[tuple[int, int]] = []
     probes: dict[int, tuple[Probe, ...]] = {}
     wanted: dict[Family, int] = {"ledger": ledger, "multikey": multikey, "tracking": tracking}
+    excess: dict[Family, Excess] = {family: dict.fromkeys(CUES, 0.0) for family in wanted}
     for depth in sorted(set(depths)):
         seen = bisect_right(ends, depth, key=lambda end: count_tokens(text[:end]))
         if seen == 0:
             raise InputError(f"long_context: no sentence ends within {depth} tokens; ask at a greater depth")
         cuts.append((depth, ends[seen - 1]))
-        probes[depth] = _ask(f"{kind}-{seed}", depth, seen, world, wanted)
+        probes[depth] = _ask(f"{kind}-{seed}", depth, seen, world, wanted, mentions(text[: ends[seen - 1]]), excess)
     return Text(f"{kind}-{seed}", text, ends, tuple(cuts), probes)
 
 
-def _ask(text_id: str, depth: int, seen: int, world: World, wanted: dict[Family, int]) -> tuple[Probe, ...]:
+def _ask(
+    text_id: str,
+    depth: int,
+    seen: int,
+    world: World,
+    wanted: dict[Family, int],
+    where: Mentions,
+    excess: dict[Family, Excess],
+) -> tuple[Probe, ...]:
     """Probes at a cut after ``seen`` sentences; from the newest fact to the oldest, evenly spread."""
     rng = random.Random(f"{text_id}:{depth}")
     probes: list[Probe] = []
     for family, count in wanted.items():
         facts = [fact for fact in world.facts if FAMILY_OF[fact.topic] == family]
-        able = [(fact, options) for fact in facts if (options := _options(fact, seen, world, rng))]
-        able.sort(key=lambda pair: max(index for index, _ in pair[0].history if index < seen))
-        for rank, (fact, options) in enumerate(_spread(able, count)):
+        able = [fact for fact in facts if _pool(fact, seen, world, where)]
+        able.sort(key=lambda fact: max(index for index, _ in fact.history if index < seen))
+        for rank, fact in enumerate(_spread(able, count)):
             gold = fact.values_at(seen)[-1]
+            options = _options(gold, _pool(fact, seen, world, where), where, excess[family], rng)
             for asked in (0, 1) if family == "ledger" else (rank % 2,):
                 stem = world.grammar["stems"][fact.topic][asked].format(obj=fact.obj, b=fact.other)
                 name, spaced = f"{text_id}/{depth}/{fact.id}/{asked}", tuple(f" {option}" for option in options)
@@ -146,30 +161,40 @@ def _spread(items: Sequence[_T], count: int) -> list[_T]:
     return [items[n - 1 - (n * i) // count] for i in range(count)] if n > count else list(items)
 
 
-def _options(fact: Fact, seen: int, world: World, rng: random.Random) -> list[str] | None:
-    """The value that is true, stale values of the same fact, and values of its likes; None if the text has too few."""
+def _pool(fact: Fact, seen: int, world: World, where: Mentions) -> list[str]:
+    """Wrong answers: stale values, values of the fact's likes, others the text names; empty if fewer than three."""
     values = fact.values_at(seen)
     if not values or (fact.topic == "chain" and len(values) == 1):
-        return None
-    stale = list(dict.fromkeys(value for value in reversed(values[:-1]) if value != values[-1]))[:2]
-    others = [other for other in world.facts if other.topic == fact.topic and other is not fact]
-    likes = [value for other in others for value in other.values_at(seen)]
-    barred = (*stale, values[-1], fact.obj, fact.other)
-    fill = [value for value in dict.fromkeys(likes + _told(fact, world)) if value not in barred]
-    need = N_OPTIONS - 1 - len(stale)
-    if len(fill) < need:
-        return None
-    near = [value for value in dict.fromkeys(likes) if value in fill]
-    picked = rng.sample(near, min(need, len(near)))
-    rest = [value for value in fill if value not in picked]
-    picked += rng.sample(rest, need - len(picked))
-    return rng.sample([values[-1], *stale, *picked], N_OPTIONS)
+        return []
+    likes = [v for other in world.facts if other.topic == fact.topic for v in other.values_at(seen)]
+    barred = (values[-1], fact.obj, fact.other)
+    named = dict.fromkeys([*reversed(values), *likes, *_told(fact, world)])
+    pool = [value for value in named if value in where and value not in barred]
+    return pool if len(pool) >= N_OPTIONS - 1 else []
+
+
+def _options(gold: str, pool: Sequence[str], where: Mentions, excess: Excess, rng: random.Random) -> list[str]:
+    """The true value and three wrong ones, drawn so that answering by a cue scores what guessing scores.
+
+    The set is taken that brings each baseline's right answers so far in the text nearest to a quarter; ``excess``
+    is updated. Where a text has no such set (its true value is always the last named), the next probes make up for it.
+    """
+    sets = list(combinations(pool, N_OPTIONS - 1))
+    sets = rng.sample(sets, min(_SETS, len(sets)))
+
+    def after(picked: tuple[str, ...]) -> Excess:
+        four = (gold, *picked)
+        return {cue: excess[cue] + (answer(cue, four, where) == 0) - 1 / N_OPTIONS for cue in CUES}
+
+    best = min(sets, key=lambda picked: sum(value**2 for value in after(picked).values()))
+    excess |= after(best)
+    return rng.sample([gold, *best], N_OPTIONS)
 
 
 def _told(fact: Fact, world: World) -> list[str]:
-    """Places, people and goods that the opening names."""
+    """Places, people and goods of the text that are no value of a like fact."""
     if fact.topic in ("place", "home"):
-        return world.places[:4]
+        return world.places
     if fact.topic == "promise":
-        return world.goods[:4]
-    return world.villagers[:4] if fact.topic in ("owner", "post") else []
+        return world.goods
+    return [] if fact.topic == "mark" else world.villagers

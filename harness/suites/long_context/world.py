@@ -80,7 +80,9 @@ class World:
         self.sentences = 0
         self._women = frozenset(words["women"])
         people = self.rng.sample(words["women"] + words["men"], len(words["women"]) + len(words["men"]))
-        self.villagers, self._carriers = people[:14], people[14:]
+        self.villagers: list[str] = people[:14]
+        self._carriers: list[str] = people[14:]
+        self._met: list[str] = []
         self.places: list[str] = self.rng.sample(words["places"], 10)
         self.goods: list[str] = self.rng.sample(words["goods"], len(words["goods"]))
         pools: dict[str, list[str]] = {
@@ -183,10 +185,14 @@ class World:
         gap = max(5, start // 5)
         self._due += [(self.sentences + gap * (hop + 1) + self.rng.randint(-1, 1), fact) for hop in range(HOPS)]
         self._due.sort(key=lambda due: due[0])
-        return self._write(fact, "plant", self._carriers.pop())
+        return self._write(fact, "plant", self._carrier())
 
     def _hop(self, fact: Fact) -> str:
-        return self._write(fact, "change", self._carriers.pop())
+        return self._write(fact, "change", self._carrier())
+
+    def _carrier(self) -> str:
+        self._met.append(self._carriers.pop())
+        return self._met[-1]
 
     def _write(self, fact: Fact, act: str, value: str) -> str:
         text = self._say(fact, act, value)
@@ -200,9 +206,18 @@ class World:
         old = fact.history[-1][1] if fact.history else ""
         return self._fill(self._templates[key].draw(), obj=fact.obj, b=fact.other, new=value, old=old)
 
+    def _passer(self, busy: set[str]) -> str:
+        passers: list[str] = [*self.villagers, *self._met]
+        return self.rng.choice([person for person in passers if person not in busy])
+
     def _fill(self, template: str, **given: str) -> str:
         busy = set(given.values())
-        a, p, q = self.rng.sample([person for person in self.villagers if person not in busy], 3)
+        a: str = self.rng.choice([person for person in self.villagers if person not in busy])
+        # Carriers pass by too, or those whom a text seldom names would be known for the holders.
+        busy |= {a}
+        near: list[str] = [person for person in self._met[-6:] if person not in busy]
+        p = self.rng.choice(near) if near and self.rng.random() < 0.6 else self._passer(busy)
+        q = self._passer(busy | {p})
         slots = {"a": a, "p": p, "q": q, "pl": self.rng.choice(self.places), **given}
         slots |= {"n": str(self._entry), "date": f"{1 + self._entry * 3 % 28} {_MONTHS[self._entry * 3 // 28 % 12]}"}
         for slot, deck in (("dish", "dishes"), ("beast", "beasts"), ("wx", "weather")):

@@ -17,7 +17,11 @@ MODULES = sorted(path for path in ROOT.rglob("*.py") if "_suites" not in path.pa
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "record", "units", "yaml_tree", "run.clock"),
     ("stats", "metrics", "settings", "suite_settings", "energy_settings", "backends.base"),
-    (*("config", "load", "suite_plans", "presets", "plan", "costs", "schemas", "decide", "hardware", "paper"),),
+    (
+        *("config", "load", "suite_plans", "presets", "plan", "costs", "decide", "hardware", "paper"),
+        "schemas",
+        "schemas_suites",
+    ),
     ("backends", "meters", "fetch", "models", "store", "suites", "sandbox"),
     ("report", "results"),
     ("run", "doctor"),

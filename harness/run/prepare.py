@@ -62,6 +62,11 @@ class SweepOptions:
     data: Path | None = None
     reports_dir: Path = Path("reports")
 
+    @property
+    def data_folders(self) -> tuple[str, ...]:
+        """Where evaluation data may lie, the folder given first."""
+        return tuple(str(base) for base in (self.data, os.environ.get("HARNESS_DATA")) if base)
+
 
 @dataclass(frozen=True, slots=True)
 class Mmlu:
@@ -128,9 +133,7 @@ def prepare(options: SweepOptions, say: Callable[[str], None]) -> Prepared:
     suites = resolve(config, options.preset, options.suites)
     # Before the model's files: these may take minutes to make, and a wrong folder is known at once.
     mmlu = _mmlu(suites, options) if suites.mmlu is not None else None
-    tasks = tasks_of(
-        config, suites, say, [str(base) for base in (options.data, os.environ.get("HARNESS_DATA")) if base]
-    )
+    tasks = tasks_of(config, suites, say, options.data_folders)
     specs, models = _resolve_all(config, variants, say)
     check_memory(specs, suites, available_bytes())
     here = machine()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ import pytest
 
 from harness.errors import CellError, InputError
 from harness.suites.ask import Answerers, run_task
-from harness.suites.tasks import Loaded, digest_of, expanded, load_tasks, manager
+from harness.suites.mmlu import folder_in
+from harness.suites.tasks import Loaded, digest_of, expanded, load_tasks, manager, read_mmlu_from
 
 from .lm_eval_tasks import write_tasks
 
@@ -165,3 +167,21 @@ def test_code_that_would_run_here_is_refused(tmp_path: Path) -> None:
 def test_a_set_names_tasks_that_lm_eval_has(index: Any) -> None:
     assert set(expanded("small-model")) <= set(index.all_tasks)
     assert expanded("gsm8k") == ("gsm8k",)
+
+
+@pytest.mark.skipif("HARNESS_DATA" not in os.environ, reason="HARNESS_DATA is not set: no MMLU to read")
+def test_mmlu_by_name_reads_the_local_folder_and_its_path_is_no_part_of_its_identity(
+    tmp_path: Path, index: Any
+) -> None:
+    folder = folder_in(os.environ["HARNESS_DATA"])
+    assert folder is not None
+    elsewhere = tmp_path / "cais_mmlu"
+    elsewhere.symlink_to(folder)
+    digests = set()
+    for place in (folder, elsewhere):
+        read_mmlu_from(index, str(place))
+        (loaded,) = load_tasks(index, "mmlu_astronomy_generative", 3, None, 0)
+        assert loaded.task.config.dataset_path == str(place)
+        assert (loaded.kind, len(loaded.chosen), len(loaded.task.eval_docs)) == ("generate_until", 3, 152)
+        digests.add(loaded.digest)
+    assert len(digests) == 1

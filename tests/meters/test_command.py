@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -206,6 +205,8 @@ def test_an_interrupted_start_leaves_nothing_behind(monkeypatch: pytest.MonkeyPa
 
     def start(meter: CommandMeter, *args: object) -> None:
         started.append(meter)
+        # This one's alone: others wait before a fork too.
+        monkeypatch.setattr(meter._news, "wait_for", interrupted)
         original(meter, *args)  # type: ignore[arg-type]
 
     def interrupted(*_: object) -> bool:
@@ -213,7 +214,6 @@ def test_an_interrupted_start_leaves_nothing_behind(monkeypatch: pytest.MonkeyPa
 
     original = CommandMeter._start
     monkeypatch.setattr(CommandMeter, "_start", start)
-    monkeypatch.setattr(threading.Condition, "wait_for", interrupted)
     with pytest.raises(KeyboardInterrupt):
         shell("exec sleep 60")
     child = started[0]._child

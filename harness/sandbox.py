@@ -157,7 +157,7 @@ def command_of(
     for key, value in {"PATH": path, "HOME": FOLDER, "TMPDIR": FOLDER, "LANG": "C.UTF-8"}.items():
         line += ["--setenv", key, value]
     line += ["--", "/usr/bin/prlimit", f"--data={limits.memory_bytes}", f"--nproc={limits.processes}", "--core=0"]
-    line += [f"--cpu={limits.cpu_s}", f"--fsize={limits.file_bytes}", "--nofile=256", "--"]
+    line += [f"--cpu={limits.cpu_s}:{limits.cpu_s + 1}", f"--fsize={limits.file_bytes}", "--nofile=256", "--"]
     return [*line, *command]
 
 
@@ -185,7 +185,7 @@ def refusal() -> str | None:
 def run(
     command: Sequence[str],
     files: Mapping[str, str] | None = None,
-    limits: Limits = Limits(),  # noqa: B008 - frozen
+    limits: Limits = Limits(),
     binds: Sequence[str] = (),
 ) -> Ran:
     """Run a program in a sandbox of its own and end everything it started.
@@ -298,9 +298,10 @@ def _watch(
         except subprocess.TimeoutExpired:
             limit = "timeout"
     out, err = (bytes(text[: limits.output_bytes]) for text in texts.values())
-    # SIGXCPU is how the kernel ends a process at its CPU seconds; SIGKILL if it ignores that.
-    if limit is None and process.returncode == 128 + signal.SIGXCPU:
-        limit = "timeout"
+    # The kernel ends a process at its CPU seconds with SIGXCPU, and a second later with SIGKILL if it ignores that.
+    code, most_cpu_s = process.returncode, (time.monotonic() - began) * (os.cpu_count() or 1)
+    if code == 128 + signal.SIGXCPU or (code == 128 + signal.SIGKILL and most_cpu_s >= limits.cpu_s):
+        limit = limit or "timeout"
     return limit, out, err, peak
 
 

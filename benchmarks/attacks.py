@@ -74,7 +74,7 @@ def host() -> Iterator[Host]:
     """Set up what the attacks aim at."""
     secret = secrets.token_hex(16)
     os.environ["HARNESS_SECRET"] = secret
-    drop = {"user": sandbox._user()} if os.geteuid() == 0 else {}
+    drop = {"user": sandbox.user()} if os.geteuid() == 0 else {}
     with (
         tempfile.TemporaryDirectory() as folder,
         socket.create_server(("127.0.0.1", 0)) as tcp,
@@ -132,7 +132,7 @@ def fault(attack: Attack, ran: Ran, place: Host) -> str | None:
 
 
 ATTACKS = (
-    Attack("read the password files", "for f in ('/etc/shadow', '/etc/passwd', '/etc/sudoers'): attempt(f, lambda: read(f))"),
+    Attack("read the password files", "for f in ('/etc/shadow', '/etc/passwd'): attempt(f, lambda: read(f))"),
     Attack("read a home and a file outside", """
 for f in (FOLDER + "/secret.txt", "/root/.bashrc"): attempt(f, lambda: read(f))
 for f in ("/root", "/home", "/var", "/run", "/sys", "/opt", FOLDER): attempt(f, lambda: os.listdir(f))"""),
@@ -235,8 +235,8 @@ os.wait()"""),
     Attack("kill a process outside", """
 for n in (VICTIM, -VICTIM): attempt(n, lambda: os.kill(n, signal.SIGKILL))
 os.kill(1, signal.SIGKILL)
-if os.fork() == 0:
-    os.kill(-1, signal.SIGKILL)""", (None,)),
+print("TRIED", flush=True)
+os.kill(-1, signal.SIGKILL)"""),
     Attack("debug a process", """
 arm = os.uname().machine != "x86_64"
 call("attach", 117 if arm else 101, 16, VICTIM, 0, 0)
@@ -246,7 +246,7 @@ attempt("memory of init", lambda: write("/proc/1/mem"))"""),
     Attack("roots of processes", """
 for f in glob.glob("/proc/[0-9]*/root") + glob.glob("/proc/[0-9]*/cwd"):
     for below in ("/root", "/home", FOLDER): attempt(f + below, lambda: os.listdir(f + below))
-if VICTIM in map(int, filter(str.isdigit, os.listdir("/proc"))) and VICTIM > 50: breach("the host's processes are seen")"""),
+if len(list(filter(str.isdigit, os.listdir("/proc")))) > 5: breach("the host's processes are seen")"""),
     Attack("links out of its folder", """
 os.symlink(FOLDER + "/secret.txt", "/work/a"); attempt("symlink", lambda: read("/work/a"))
 os.symlink("../../../.." + FOLDER, "/work/b"); attempt("relative", lambda: os.listdir("/work/b"))
@@ -273,7 +273,7 @@ attempt("/dev/tty", lambda: open("/dev/tty", "rb+"))"""),
 for act in (lambda: os.setuid(0), lambda: os.setgid(0), lambda: os.setgroups([0]), lambda: os.setresuid(0, 0, 0)):
     attempt("setuid", act)
 for f in ("/usr/bin/su", "/usr/bin/sudo", "/usr/bin/newgrp", "/usr/bin/passwd"):
-    if os.path.exists(f): print(f, subprocess.run([f], capture_output=True, stdin=subprocess.DEVNULL, timeout=2).returncode)
+    if os.path.exists(f): print(f, subprocess.run([f], stdin=subprocess.DEVNULL, timeout=2).returncode)
 status = dict(line.split(":", 1) for line in open("/proc/self/status"))
 if os.geteuid() == 0 or status["NoNewPrivs"].strip() != "1": breach("new privileges")
 if any(int(status[key], 16) for key in ("CapEff", "CapPrm", "CapInh", "CapAmb")): breach(status["CapEff"])
@@ -285,12 +285,14 @@ for n in range(3, 256):
     try: breach(f"{n} {os.fstat(n)}")
     except OSError: pass"""),
     Attack("raise its own limits", """
-for n in (resource.RLIMIT_DATA, resource.RLIMIT_NPROC, resource.RLIMIT_CPU, resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE):
+for name in ("DATA", "NPROC", "CPU", "FSIZE", "NOFILE", "CORE"):
+    n = getattr(resource, "RLIMIT_" + name)
     attempt(n, lambda: resource.setrlimit(n, (resource.RLIM_INFINITY, resource.RLIM_INFINITY)))
-attempt("oom", lambda: open("/proc/self/oom_score_adj", "w").write("-1000\\n"))
+attempt("oom", lambda: os.write(os.open("/proc/self/oom_score_adj", os.O_WRONLY), b"-1000"))
 attempt("nice", lambda: os.nice(-10))"""),
     Attack("settings of the kernel", """
-for f in ("/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger", "/proc/sys/vm/drop_caches", "/proc/sys/kernel/hostname"):
+for f in ("sys/kernel/core_pattern", "sysrq-trigger", "sys/vm/drop_caches", "sys/kernel/hostname"):
+    f = "/proc/" + f
     attempt(f, lambda: write(f))
 attempt("hostname", lambda: socket.sethostname("x"))
 attempt("clock", lambda: time.clock_settime(time.CLOCK_REALTIME, 0))

@@ -29,6 +29,7 @@ from harness.sandbox.processes import POLL_S, is_gone, memory
 
 __all__ = ["FOLDER", "Limits", "Ran", "refusal", "run", "user"]
 
+DEFAULT = Limits()
 Limit = Literal["timeout", "memory", "output limit"]
 INSTALL = "install bubblewrap (Debian: apt install bubblewrap)"
 
@@ -79,7 +80,7 @@ def refusal() -> str | None:
 def run(
     command: Sequence[str],
     files: Mapping[str, str] | None = None,
-    limits: Limits = Limits(),
+    limits: Limits = DEFAULT,
     binds: Sequence[str] = (),
 ) -> Ran:
     """Run a program in a sandbox of its own and end everything it started.

@@ -197,7 +197,12 @@ attempt("8 MiB in /dev/shm", fill)"""),
 def fill():
     for n in range(32):
         with open(f"/work/{n}", "wb") as file: file.write(bytes(4 << 20))
-attempt("128 MiB", fill)"""),
+attempt("128 MiB", fill)
+def temporary():
+    with open("/tmp/x", "wb") as file:
+        for _ in range(7): file.write(bytes(1 << 20))
+    for n in range(7): os.link("/tmp/x", f"/tmp/l{n}"); open(f"/tmp/{n}", "wb").write(bytes(7 << 20))
+attempt("50 MiB in /tmp", temporary)"""),
     Attack("one huge file", """
 def fill():
     with open("/work/huge", "wb") as file:

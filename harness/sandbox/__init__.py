@@ -112,10 +112,18 @@ def _memory_file(content: bytes) -> int:
 
 def _run(command: Sequence[str], files: Mapping[str, str], limits: Limits, binds: Sequence[str]) -> Ran:
     with contextlib.ExitStack() as stack:
+        held: set[int] = set()
 
         def kept(descriptor: int) -> int:
-            stack.callback(_close, descriptor)
+            held.add(descriptor)
+            stack.callback(close, descriptor)
             return descriptor
+
+        def close(descriptor: int) -> None:
+            # Once only: another thread may have been given the number since.
+            if descriptor in held:
+                held.remove(descriptor)
+                os.close(descriptor)
 
         given = {name: kept(_memory_file(text.encode(errors="replace"))) for name, text in files.items()}
         calls = kept(_memory_file(filter_program(platform.machine())))
@@ -137,7 +145,7 @@ def _run(command: Sequence[str], files: Mapping[str, str], limits: Limits, binds
             start_new_session=True,
         )
         for descriptor in (info_out, block_in):
-            _close(descriptor)
+            close(descriptor)
         first, namespace = None, None
         try:
             with open(info_in, closefd=False) as told:
@@ -154,11 +162,6 @@ def _run(command: Sequence[str], files: Mapping[str, str], limits: Limits, binds
         code = process.returncode if process.returncode >= 0 else 128 - process.returncode
         gone = namespace is None or is_gone(namespace)
         return Ran(code, limit, out.decode(errors="replace"), err.decode(errors="replace"), seconds, peak, gone)
-
-
-def _close(descriptor: int) -> None:
-    with contextlib.suppress(OSError):  # closed already
-        os.close(descriptor)
 
 
 def _watch(

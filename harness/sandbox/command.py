@@ -35,7 +35,7 @@ class Limits:
         wall_s: Seconds in all.
         output_bytes: Of standard output and error together.
         file_bytes: Of each file.
-        disk_bytes: Of all files; they lie in memory.
+        disk_bytes: Of all files in its folder; they lie in memory. 16 MiB more in /tmp.
     """
 
     memory_bytes: int = 1024 * _MIB
@@ -93,7 +93,8 @@ def command_of(
     line += ["--clearenv", "--uid", str(user()), "--gid", str(user()), "--hostname", "sandbox"]
     for option, descriptor in fds.items():
         line += [f"--{option}", str(descriptor)]
-    line += ["--ro-bind", "/usr", "/usr"]
+    # Before the folders of tools, one of which may lie below.
+    line += ["--size", str(16 * _MIB), "--tmpfs", "/tmp", "--ro-bind", "/usr", "/usr"]
     for name in _FOLDERS:
         place = Path("/", name)
         if place.is_symlink():
@@ -106,7 +107,7 @@ def command_of(
     for bind in binds:
         line += ["--ro-bind", bind, bind]
     line += ["--proc", "/proc", "--dev", "/dev", "--size", str(_MIB), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
-    line += ["--size", str(limits.disk_bytes), "--tmpfs", FOLDER, "--symlink", FOLDER.strip("/"), "/tmp"]
+    line += ["--size", str(limits.disk_bytes), "--tmpfs", FOLDER]
     for name, descriptor in files.items():
         line += ["--file", str(descriptor), f"{FOLDER}/{name}"]
     line += ["--remount-ro", "/", "--chdir", FOLDER]

@@ -6,7 +6,7 @@ import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from harness import sandbox
 from harness.sandbox import Ran
@@ -16,11 +16,9 @@ from harness.suites.code_syntax import completed, extract, verdict
 from harness.suites.code_syntax.extraction import defines
 
 Outcome = Literal[
-    *("passed", "failed", "error", "timeout", "memory", "output limit", "not extracted", "truncated", "not compiled")
+    "passed", "failed", "error", "timeout", "memory", "output limit", "not extracted", "truncated", "not compiled"
 ]
-OUTCOMES: tuple[Outcome, ...] = (
-    *("passed", "failed", "error", "timeout", "memory", "output limit", "not extracted", "truncated", "not compiled"),
-)
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 # How each language says that a test's claim does not hold, and that memory is at its end.
 _FAILED = re.compile(r"AssertionError|Assertion .* failed|assertion .*failed|--- FAIL|not equal")
 _MEMORY = re.compile(r"MemoryError|bad_alloc|OutOfMemoryError|out of memory|memory allocation of|heap limit")
@@ -157,7 +155,7 @@ def files_of(problem: Problem, source: str, mark: str) -> Mapping[str, str]:
         return {name: f"{head}{source}\n{tests}\nconsole.log('\\npassed-{mark}');\n"}
     if language == "cpp":
         body, _, rest = tests.rpartition("}")
-        return {name: f'{problem.head}{source}\n{tests if not body else body}\nputs("\\npassed-{mark}");\n}}{rest}'}
+        return {name: f'{problem.head}{source}\n{body if body else tests}\nputs("\\npassed-{mark}");\n}}{rest}'}
     if language == "java":
         launch = (
             "\nclass Launch { public static void main(String[] args) throws Exception {"

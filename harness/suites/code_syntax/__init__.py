@@ -8,6 +8,15 @@ from harness.suites.code_syntax.prompt import Prompt, prompts
 from harness.suites.code_syntax.score import by_language, figures, judge, samples
 
 __all__ = [
-    *("Prompt", "Verdict", "by_language", "closed", "completed", "extract", "figures", "judge", "prompts", "samples"),
+    "Prompt",
+    "Verdict",
+    "by_language",
+    "closed",
+    "completed",
+    "extract",
+    "figures",
+    "judge",
+    "prompts",
+    "samples",
     "verdict",
 ]

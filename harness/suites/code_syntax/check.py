@@ -98,7 +98,7 @@ def closed(prompt: Prompt, output: str) -> bool:
 
 
 def completed(prompt: Prompt, source: str, start: int) -> str | None:
-    """The source as far as the end of the function's block beyond ``start``, with the prompt's closing; None if open."""
+    """The source as far as the end of the function's block beyond ``start``, with the closing; None if open."""
     ends = _ends(prompt, source, start)
     tries = (source[:end] + prompt.closing for end in ends)
     return next((text for text in tries if _stands(prompt, text)), None)

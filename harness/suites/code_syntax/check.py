@@ -94,15 +94,21 @@ def closed(prompt: Prompt, output: str) -> bool:
 
     For ending a generation early; worth asking at each new line.
     """
-    source, start = prompt.text + output, len(prompt.text)
-    return any(_stands(prompt, source[:end]) for end in _ends(prompt, source, start))
+    return completed(prompt, prompt.text + output, len(prompt.text)) is not None
+
+
+def completed(prompt: Prompt, source: str, start: int) -> str | None:
+    """The source as far as the end of the function's block beyond ``start``, with the closing; None if open."""
+    ends = _ends(prompt, source, start)
+    tries = (source[:end] + prompt.closing for end in ends)
+    return next((text for text in tries if _stands(prompt, text)), None)
 
 
 def _check(prompt: Prompt, source: str, start: int) -> Fault | None:
     """None if some prefix of the source that reaches beyond ``start`` is the whole function and parses."""
     if len(source.encode()) > MAX_BYTES:
         return Fault(f"longer than {MAX_BYTES} bytes", 1)
-    if any(_stands(prompt, source[:end]) for end in _ends(prompt, source, start)):
+    if completed(prompt, source, start) is not None:
         return None
     return _fault(prompt, source)
 

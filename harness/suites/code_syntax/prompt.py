@@ -18,6 +18,7 @@ class Prompt:
         entry: Name of the function.
         text: What the model continues; it ends where the body begins.
         stops: Texts that end the generation, each only possible after the function's block.
+        closing: What the file still needs behind the function's block, such as the brace of a class.
     """
 
     id: str
@@ -25,6 +26,7 @@ class Prompt:
     entry: str
     text: str
     stops: tuple[str, ...]
+    closing: str = ""
 
 
 def prompts(limit: int | None = None) -> tuple[Prompt, ...]:

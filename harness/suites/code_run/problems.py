@@ -184,10 +184,10 @@ def _humaneval_x(row: Mapping[str, Any], language: str) -> Problem:
 def _entry(text: str, language: str) -> str:
     """The function that a prompt ends in the midst of."""
     if language == "python":
-        return re.findall(r"^def\s+(\w+)", text, re.MULTILINE)[-1]
+        return str(re.findall(r"^def\s+(\w+)", text, re.MULTILINE)[-1])
     last = next(line for line in reversed(text.rstrip().splitlines()) if "(" in line)
     patterns = {"javascript": r"const\s+(\w+)", "go": r"func\s+(\w+)", "rust": r"fn\s+(\w+)"}
-    return re.findall(patterns.get(language, r"(\w+)\s*\("), last)[0]
+    return str(re.findall(patterns.get(language, r"(\w+)\s*\("), last)[0])
 
 
 _MAKE = {"humaneval": _humaneval, "mbpp": _mbpp, "humaneval_x": _humaneval_x}

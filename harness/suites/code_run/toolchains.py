@@ -114,7 +114,9 @@ def toolchain(language: str) -> Toolchain:
 def _prefix(tool: str, found: str) -> Path:
     """The folder of a tool outside /usr; rustup's rustc only stands for the real one."""
     if tool == "rustc":
-        asked = subprocess.run([found, "--print", "sysroot"], capture_output=True, text=True, check=False)
+        asked = subprocess.run(
+            [found, "--print", "sysroot"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        )
         if asked.returncode == 0:
             return Path(asked.stdout.strip())
     return Path(found).resolve().parent.parent

@@ -40,7 +40,7 @@ var assert = assertion{}
 
 func (assertion) New(t *testing.T) assertion { return assertion{t} }
 
-func (a assertion) Equal(expected, actual interface{}) bool {
+func (a assertion) Equal(expected, actual interface{}, said ...interface{}) bool {
 	a.t.Helper()
 	left, isBytes := expected.([]byte)
 	right, both := actual.([]byte)
@@ -50,6 +50,8 @@ func (a assertion) Equal(expected, actual interface{}) bool {
 	return same
 }
 """
+# console.assert only prints.
+_JS_ASSERT = "console.assert = (held, ...said) => { if (!held) throw new Error('AssertionError ' + said) };"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +136,9 @@ def _first_error(ran: Ran, mark: str) -> str | None:
             if f"passed-{mark}" in ran.stdout or "PASS" in ran.stdout or "test result: ok" in ran.stdout
             else ("ended before its tests")
         )
-    lines = [line.strip() for line in (ran.stderr + "\n" + ran.stdout).splitlines() if mark not in line]
+    said = [line.strip() for line in (ran.stderr + "\n" + ran.stdout).splitlines()]
+    # Node shows the source of what threw, which for a failed assertion is our own line.
+    lines = [line for line in said if mark not in line and line != _JS_ASSERT]
     telling = [
         line for line in lines if re.search(r"[Ee]rror|panic|FAIL|not equal|[Aa]ssert|Exception|terminate", line)
     ]
@@ -150,9 +154,7 @@ def files_of(problem: Problem, source: str, mark: str) -> Mapping[str, str]:
     if language == "python":
         return {name: f"{problem.head}{source}\n{tests}\nprint('\\npassed-{mark}')\n"}
     if language == "javascript":
-        # console.assert only prints.
-        head = "console.assert = (held, ...said) => { if (!held) throw new Error('AssertionError ' + said) };\n"
-        return {name: f"{head}{source}\n{tests}\nconsole.log('\\npassed-{mark}');\n"}
+        return {name: f"{_JS_ASSERT}\n{source}\n{tests}\nconsole.log('\\npassed-{mark}');\n"}
     if language == "cpp":
         body, _, rest = tests.rpartition("}")
         return {name: f'{problem.head}{source}\n{body if body else tests}\nputs("\\npassed-{mark}");\n}}{rest}'}
@@ -164,7 +166,7 @@ def files_of(problem: Problem, source: str, mark: str) -> Mapping[str, str]:
         return {name: f"{source}\n{tests}{launch}"}
     if language == "go":
         body = _GO_IMPORTS.sub("", f"{source}\n{tests}")
-        used = [path for path in _GO_PACKAGES if re.search(rf"\b{path.rpartition('/')[2]}\.", body)]
+        used = [path for path in _GO_PACKAGES if re.search(rf"\b{path.rpartition('/')[2]}\.[A-Z]", body)]
         imports = "".join(f'import "{path}"\n' for path in used)
         return {name: f"package main\n\n{imports}\n{body}", "assert_test.go": _GO_ASSERT}
     return {name: f"{source}\n{tests}"}
